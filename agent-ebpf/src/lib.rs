@@ -1,0 +1,2 @@
+//! The ABI between the kernel side and the agent.
+#![no_std]

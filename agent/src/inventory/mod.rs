@@ -1,0 +1,2 @@
+//! What was there before.
+pub mod image;

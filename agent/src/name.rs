@@ -1,0 +1,1 @@
+//! Image names as containerd normalises them. (Skeleton: filled by the config work.)

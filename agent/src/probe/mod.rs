@@ -1,0 +1,2 @@
+//! What the kernel saw.
+pub mod record;
