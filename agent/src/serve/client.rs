@@ -85,7 +85,6 @@ impl Client {
         mut on_progress: impl FnMut(Progress),
     ) -> Result<Restored, ClientError> {
         let mut answer = self.send(Method::POST, "/v1/restore", question(restore)?).await?;
-        let mut outcome = None;
         let mut pending = Vec::new();
         while let Some(bytes) = self.next(&mut answer).await? {
             pending.extend_from_slice(&bytes);
@@ -93,15 +92,12 @@ impl Client {
                 let line: Vec<u8> = pending.drain(..=end).collect();
                 match self.understand(&line)? {
                     RestoreLine::Progress(progress) => on_progress(progress),
-                    RestoreLine::Restored(restored) => outcome = Some(Ok(restored)),
-                    RestoreLine::Refused(refused) => outcome = Some(Err(refused)),
+                    RestoreLine::Restored(restored) => return Ok(restored),
+                    RestoreLine::Refused(refused) => return Err(refused.into()),
                 }
             }
         }
-        match outcome {
-            Some(outcome) => Ok(outcome?),
-            None => Err(ClientError::Unfinished { socket: self.socket.clone() }),
-        }
+        Err(ClientError::Unfinished { socket: self.socket.clone() })
     }
 
     async fn ask<T: DeserializeOwned>(

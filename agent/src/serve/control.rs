@@ -12,6 +12,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -36,6 +37,8 @@ use crate::config::Config;
 
 /// The largest question: a config.
 const BODY_MAX: usize = 1 << 20;
+/// How long a stopping agent waits for askers: one that doesn't read must not keep it.
+const GRACE: Duration = Duration::from_secs(2);
 /// Progress that the asker has not read yet.
 const PROGRESS_MAX: usize = 16;
 
@@ -81,10 +84,16 @@ impl Control {
             .route("/v1/restore", post(restore::<A>))
             .layer(DefaultBodyLimit::max(BODY_MAX))
             .with_state(answers);
-        let served = axum::serve(Permitted(listener), routes)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-            .map_err(|source| ControlError::Serve { path: path.clone(), source });
+        let serve =
+            axum::serve(Permitted(listener), routes).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let patience = async {
+            stop.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        let served = tokio::select! {
+            served = serve => served.map_err(|source| ControlError::Serve { path: path.clone(), source }),
+            () = patience => Ok(()),
+        };
         if let Err(error) = fs::remove_file(&path) {
             tracing::debug!(path = %path.display(), %error, "the control socket can't be taken away");
         }
