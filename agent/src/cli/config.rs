@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Exit, Global, output};
 use crate::{
-    config::{Config, Entry},
+    config::{Config, Entry, keys::Key, reference},
     digest::Digest,
 };
 
@@ -32,6 +32,8 @@ enum Action {
     },
     /// Print every value and where it comes from.
     Show,
+    /// Print the reference of every key, as Markdown.
+    Reference,
 }
 
 /// What `show` prints as JSON.
@@ -45,6 +47,10 @@ pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     let (file, show) = match args.action {
         Action::Check { file } => (file, false),
         Action::Show => (None, true),
+        Action::Reference => {
+            output::text(&reference::markdown(Key::top()))?;
+            return Ok(Exit::Fine);
+        }
     };
     let config = Config::load(file.as_deref().or(global.config.as_deref()))?;
     let effective = Effective { hash: config.hash(), values: config.entries() };

@@ -135,7 +135,11 @@ fn mistyped(path: &Path, text: &str, written: &[Written], error: &toml::de::Erro
         .iter()
         .filter(|written| written.span.contains(&start))
         .min_by_key(|written| written.span.len());
-    let message = one_line(error.message());
+    let message = match error.message() {
+        // What serde says of every unit enum; no key of ours takes a table for a word.
+        "wanted string or table" => "expected a string".to_owned(),
+        other => one_line(other),
+    };
     ConfigError::Value {
         path: path.into(),
         line: line_of(text, start),

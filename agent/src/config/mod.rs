@@ -12,6 +12,7 @@ mod hold_set;
 pub mod keys;
 mod load;
 mod pattern;
+pub mod reference;
 pub mod rules;
 mod schema;
 mod source;
@@ -28,3 +29,6 @@ pub use schema::{
 };
 pub use source::{Source, Sources};
 pub use value::{Floor, Percent, Rate, Ring, Size, Span, ValueError};
+
+#[cfg(test)]
+mod tests;

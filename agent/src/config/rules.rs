@@ -91,3 +91,104 @@ fn any(patterns: &[Pattern], name: &str) -> bool {
 fn spelt(name: &str) -> String {
     name::normalise(name).unwrap_or_else(|_| name.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn rules(text: &str) -> Rules {
+        Rules::new(&toml::from_str(text).unwrap())
+    }
+
+    fn rule_of(rules: &Rules, name: &str, facts: &Facts) -> Option<String> {
+        rules.matches(name, facts).map(|found| found.rule)
+    }
+
+    #[test]
+    fn the_highest_priority_counts_and_of_equals_the_first() {
+        let rules = rules(
+            r#"
+            [[protect]]
+            names = ["nginx:*"]
+            [[protect]]
+            names = ["docker.io/library/**"]
+            except = ["docker.io/library/scratch:*"]
+            priority = "high"
+            holds = ["pin", "lease"]
+            mode = "observe"
+            [[protect]]
+            names = ["nginx:*"]
+            priority = "high"
+            [[protect]]
+            used = "7d"
+            "#,
+        );
+        let used = |ago| Facts { used_within: Some(ago), ..Facts::default() };
+        let archived = Facts { archived: true, ..Facts::default() };
+        for (name, facts, rule) in [
+            ("nginx:1", Facts::default(), Some("protect[1]")),
+            ("index.docker.io/nginx:1", Facts::default(), Some("protect[1]")),
+            ("scratch:1", Facts::default(), None),
+            ("scratch:1", archived.clone(), Some("archives")),
+            ("scratch:1", used(7 * DAY), Some("protect[3]")),
+            ("quay.io/a:1", used(Duration::ZERO), Some("protect[3]")),
+            ("quay.io/a:1", used(8 * DAY), None),
+            ("quay.io/a:1", Facts::default(), None),
+            ("quay.io/a:1", Facts { used_within: Some(DAY), ..archived }, Some("protect[3]")),
+        ] {
+            assert_eq!(rule_of(&rules, name, &facts).as_deref(), rule, "{name} {facts:?}");
+        }
+        assert_eq!(
+            rules.matches("nginx:1", &Facts::default()),
+            Some(Match {
+                rule: "protect[1]".into(),
+                priority: Priority::High,
+                holds: [crate::config::Hold::Pin, crate::config::Hold::Lease].into_iter().collect(),
+                mode: Mode::Observe,
+            })
+        );
+    }
+
+    /// rke2#1830: the sandbox image's configured spelling is not its record's.
+    #[test]
+    fn the_sandbox_image_is_critical_whatever_its_spelling() {
+        let facts = Facts { sandbox: Some("index.docker.io/rancher/pause:3.5".into()), ..Facts::default() };
+        let found = rules("").matches("docker.io/rancher/pause:3.5", &facts).unwrap();
+        assert_eq!((found.rule.as_str(), found.priority), ("sandbox", Priority::Critical));
+        assert_eq!(rules("").matches("docker.io/rancher/pause:3.6", &facts), None);
+        let own = Facts { own: Some("imgwarden/imgwarden".into()), ..Facts::default() };
+        assert_eq!(
+            rule_of(&rules(""), "docker.io/imgwarden/imgwarden:latest", &own).as_deref(),
+            Some("self")
+        );
+        let off = rules("[defaults]\nsandbox = false\nself = false\narchives = false");
+        assert_eq!(off.matches("rancher/pause:3.5", &Facts { archived: true, ..facts }), None);
+        assert_eq!(off.matches("imgwarden/imgwarden", &own), None);
+    }
+
+    #[test]
+    fn excluded_wins_over_everything() {
+        let rules = rules(
+            "[defaults]\nexcluded = [\"rancher/**\"]\n[[protect]]\nnames = [\"**\"]\npriority = \"critical\"",
+        );
+        let facts = Facts { sandbox: Some("rancher/pause:3.5".into()), archived: true, ..Facts::default() };
+        assert_eq!(rules.matches("docker.io/rancher/pause:3.5", &facts), None);
+        assert!(rules.matches("nginx", &facts).is_some());
+        let names = ["docker.io/rancher/pause:3.5", "quay.io/pause:3.5"];
+        assert_eq!(rules.best(names, &facts).map(|found| found.rule).as_deref(), Some("protect[0]"));
+    }
+
+    #[test]
+    fn a_config_that_only_observes_observes_every_rule() {
+        let rules = rules("mode = \"observe\"\n[[protect]]\nnames = [\"nginx\"]\nmode = \"protect\"");
+        assert_eq!(rules.matches("nginx", &Facts::default()).unwrap().mode, Mode::Observe);
+    }
+
+    #[test]
+    fn a_record_that_is_no_name_can_still_be_meant_by_a_glob() {
+        let rules = rules("[[protect]]\nnames = [\"**\"]");
+        assert!(rules.matches("Not A Name", &Facts::default()).is_some());
+    }
+}

@@ -24,7 +24,10 @@ use axum::{
     routing::{get, post},
     serve::Listener,
 };
-use futures::StreamExt as _;
+use futures::{
+    StreamExt as _,
+    stream::{PollNext, select_with_strategy},
+};
 use tokio::{
     net::{UnixListener, UnixStream, unix::SocketAddr},
     sync::mpsc,
@@ -173,13 +176,17 @@ async fn plan_with<A: Answers>(State(answers): State<Arc<A>>, Json(config): Json
 async fn restore<A: Answers>(State(answers): State<Arc<A>>, Json(asked): Json<Restore>) -> Response {
     let (progress, reports) = mpsc::channel(PROGRESS_MAX);
     let outcome = async move {
-        match answers.restore(asked, progress).await {
+        let line = match answers.restore(asked, progress).await {
             Ok(restored) => RestoreLine::Restored(restored),
             Err(refused) => RestoreLine::Refused(refused),
-        }
+        };
+        // Reports that were sent in this very turn go first.
+        tokio::task::yield_now().await;
+        line
     };
     let reports = ReceiverStream::new(reports).map(RestoreLine::Progress);
-    let until_done = futures::stream::select(reports, futures::stream::once(outcome));
+    let outcome = futures::stream::once(outcome);
+    let until_done = select_with_strategy(reports, outcome, |(): &mut ()| PollNext::Left);
     let lines = until_done.map(|line| {
         let mut bytes = serde_json::to_vec(&line)?;
         bytes.push(b'\n');

@@ -14,3 +14,6 @@ pub use answer::{
 };
 pub use client::{Client, ClientError};
 pub use control::{Control, ControlError};
+
+#[cfg(test)]
+mod tests;
