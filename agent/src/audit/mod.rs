@@ -19,7 +19,9 @@ pub mod reader;
 pub mod redact;
 pub mod repair;
 mod segment;
+pub mod sink;
 pub mod stream;
+pub mod teller;
 pub mod text;
 pub mod users;
 
@@ -30,3 +32,4 @@ pub use clock::Clock;
 pub use event::{Draft, Event, Severity};
 pub use image::{Image, Lost, Orphaned, Request};
 pub use journal::Journal;
+pub use teller::{Teller, Voice};
