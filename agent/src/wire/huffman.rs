@@ -92,6 +92,15 @@ pub(super) fn decode(coded: &[u8], mut each: impl FnMut(u8)) -> Result<(), Hpack
     Ok(())
 }
 
+/// The code of `byte` and its length in bits.
+#[cfg(test)]
+pub(super) fn code_of(byte: u8) -> (u32, usize) {
+    let length = usize::from(LENGTHS[usize::from(byte)]);
+    let begin = CODE.begin[length];
+    let nth = CODE.symbols[begin..].iter().position(|symbol| *symbol == u16::from(byte)).unwrap();
+    (CODE.first[length] + nth as u32, length)
+}
+
 #[cfg(test)]
 mod tests {
     use loona_hpack::huffman::HuffmanDecoder;

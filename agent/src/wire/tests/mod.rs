@@ -1,6 +1,8 @@
 //! Scenarios: given these bytes on a connection, then these requests.
 
+mod encoder;
 mod golden;
+mod random;
 
 use std::sync::Arc;
 
