@@ -171,3 +171,141 @@ fn destination(message: &[u8]) -> Result<Vec<String>, Malformed> {
     names.retain(|name| !name.is_empty());
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use containerd_client::services::v1 as native;
+    use k8s_cri::{v1, v1alpha2};
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    fn labels() -> HashMap<String, String> {
+        HashMap::from([("io.cri-containerd.image".into(), "managed".into())])
+    }
+
+    fn target() -> Option<containerd_client::types::Descriptor> {
+        Some(containerd_client::types::Descriptor { digest: "sha256:0".into(), ..Default::default() })
+    }
+
+    fn image(name: &str) -> Option<native::Image> {
+        Some(native::Image { name: name.into(), labels: labels(), target: target(), ..Default::default() })
+    }
+
+    fn check(method: Known, message: &impl Message, expected: Call) {
+        assert_eq!(decode(method, &message.encode_to_vec(), false), expected);
+    }
+
+    #[test]
+    fn what_clients_encode_is_decoded() {
+        let spec = v1::ImageSpec {
+            image: "a:1".into(),
+            annotations: labels(),
+            user_specified_image: "b".into(),
+            ..Default::default()
+        };
+        let removal = || Call::RemoveImage { image: "a:1".into() };
+        check(Known::RemoveImage, &v1::RemoveImageRequest { image: Some(spec.clone()) }, removal());
+        let old = v1alpha2::ImageSpec { image: "a:1".into(), annotations: labels() };
+        check(Known::RemoveImageAlpha, &v1alpha2::RemoveImageRequest { image: Some(old) }, removal());
+        let pull = v1::PullImageRequest {
+            image: Some(spec),
+            auth: Some(v1::AuthConfig { username: "u".into(), ..Default::default() }),
+            sandbox_config: Some(v1::PodSandboxConfig { hostname: "h".into(), ..Default::default() }),
+        };
+        check(Known::PullImage, &pull, Call::PullImage { image: "a:1".into() });
+        let create = native::CreateImageRequest { image: image("a:1"), ..Default::default() };
+        check(Known::ImagesCreate, &create, Call::ImagesCreate { name: "a:1".into() });
+        let mask = prost_types::FieldMask { paths: vec!["target".into(), "labels".into()] };
+        let update = native::UpdateImageRequest {
+            image: image("a:1"),
+            update_mask: Some(mask.clone()),
+            ..Default::default()
+        };
+        let fields = vec!["target".into(), "labels".into()];
+        check(Known::ImagesUpdate, &update, Call::ImagesUpdate { name: "a:1".into(), fields });
+        let delete = native::DeleteImageRequest { name: "a:1".into(), sync: true, target: target() };
+        check(Known::ImagesDelete, &delete, Call::ImagesDelete { name: "a:1".into(), sync: true });
+        let delete = native::DeleteContentRequest { digest: "sha256:0".into() };
+        check(Known::ContentDelete, &delete, Call::ContentDelete { digest: "sha256:0".into() });
+        let update = native::UpdateRequest {
+            info: Some(native::Info { digest: "sha256:0".into(), labels: labels(), ..Default::default() }),
+            update_mask: Some(mask),
+        };
+        check(Known::ContentUpdate, &update, Call::ContentUpdate { digest: "sha256:0".into() });
+        let snapshotter = || "overlayfs".to_owned();
+        let remove =
+            native::snapshots::RemoveSnapshotRequest { snapshotter: snapshotter(), key: "sha256:0".into() };
+        let expected = Call::SnapshotsRemove { snapshotter: snapshotter(), key: "sha256:0".into() };
+        check(Known::SnapshotsRemove, &remove, expected);
+        let cleanup = native::snapshots::CleanupRequest { snapshotter: snapshotter() };
+        check(Known::SnapshotsCleanup, &cleanup, Call::SnapshotsCleanup { snapshotter: snapshotter() });
+        let delete = native::DeleteRequest { id: "l".into(), sync: true };
+        check(Known::LeasesDelete, &delete, Call::LeasesDelete { id: "l".into() });
+        let resource = Some(native::Resource { id: "r".into(), r#type: "content".into() });
+        let delete = native::DeleteResourceRequest { id: "l".into(), resource };
+        let expected = Call::LeasesDeleteResource { id: "l".into(), resource: "r".into() };
+        check(Known::LeasesDeleteResource, &delete, expected);
+        let delete = native::DeleteNamespaceRequest { name: "k8s.io".into() };
+        check(Known::NamespacesDelete, &delete, Call::NamespacesDelete { name: "k8s.io".into() });
+    }
+
+    fn transfer(type_url: &str, value: Vec<u8>) -> native::TransferRequest {
+        let destination = Some(prost_types::Any { type_url: type_url.into(), value });
+        native::TransferRequest { destination, ..Default::default() }
+    }
+
+    #[test]
+    fn a_transfer_names_what_its_image_store_is_to_hold() {
+        use containerd_client::types::transfer::{ImageReference, ImageStore};
+        let reference =
+            ImageReference { name: "docker.io/app".into(), is_prefix: true, ..Default::default() };
+        let store = ImageStore {
+            name: "a:1".into(),
+            labels: labels(),
+            extra_references: vec![reference],
+            ..Default::default()
+        };
+        let message = transfer("containerd.types.transfer.ImageStore", store.encode_to_vec());
+        let names = vec!["a:1".into(), "docker.io/app".into()];
+        check(Known::Transfer, &message, Call::Transfer { names });
+    }
+
+    #[test]
+    fn a_transfer_to_a_registry_names_nothing() {
+        let message = transfer("containerd.types.transfer.OCIRegistry", b"\x0a\x06secret".to_vec());
+        check(Known::Transfer, &message, Call::Transfer { names: Vec::new() });
+    }
+
+    #[test]
+    fn of_a_message_without_its_end_only_a_name_that_nothing_can_change_is_believed() {
+        let create = native::CreateImageRequest { image: image("a:1"), ..Default::default() }.encode_to_vec();
+        let beginning = &create[..12];
+        assert_eq!(decode(Known::ImagesCreate, beginning, true), Call::ImagesCreate { name: "a:1".into() });
+        assert_eq!(decode(Known::ImagesUpdate, beginning, true), Call::Lost);
+        assert_eq!(decode(Known::ImagesCreate, beginning, false), Call::Lost);
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts_as_it_does_for_containerd() {
+        let message = b"\x0a\x01a\x0a\x01b";
+        assert_eq!(
+            decode(Known::ImagesDelete, message, false),
+            Call::ImagesDelete { name: "b".into(), sync: false }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_decoded_or_lost(
+            method in proptest::sample::select(Known::ALL),
+            message in proptest::collection::vec(any::<u8>(), 0..200),
+            cut in any::<bool>(),
+        ) {
+            let _ = decode(method, &message, cut);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Scenarios: given these bytes on a connection, then these requests.
 
+mod captured;
 mod encoder;
 mod golden;
 mod random;
