@@ -11,8 +11,11 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "the harness of a test reports by panicking")]
 
+pub mod agent;
+pub mod client;
 pub mod containerd;
 pub mod cri;
+pub mod golden;
 pub mod image;
 pub mod process;
 pub mod runc;
