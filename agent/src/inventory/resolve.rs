@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Inventory, image::ImageRecord, memory::Gone};
-use crate::{digest::Digest, name::normalise};
+use crate::{digest::Digest, name::normalise, probe::record::Boottime};
 
 /// What a reference stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,11 +25,16 @@ impl Resolution {
 impl Inventory {
     /// Resolves a name in any spelling, a name with a digest, or an image ID (also cut short, as crictl sends it).
     pub fn resolve(&self, reference: &str) -> Resolution {
+        self.resolve_since(reference, Boottime::default())
+    }
+
+    /// The same as it was at `at`: names that had gone before mean nothing.
+    pub fn resolve_since(&self, reference: &str, at: Boottime) -> Resolution {
         let mut resolution = Resolution::default();
         // The raw text first: a record's name need not be a normal one.
         let spelled = std::iter::once(reference.to_owned()).chain(normalise(reference).ok());
         for name in spelled {
-            if self.spells(&name, &mut resolution) {
+            if self.spells(&name, at, &mut resolution) {
                 break;
             }
         }
@@ -39,20 +44,20 @@ impl Inventory {
         let ids = &resolution.ids;
         let shares = |id: Option<Digest>| id.is_some_and(|id| ids.contains(&id));
         let now = self.records.values().filter(|record| shares(self.id_of(record)));
-        let lately = self.gone.iter().filter(|gone| shares(gone.content.id)).map(|gone| &gone.record);
+        let lately = self.gone.iter().filter(|gone| gone.at >= at && shares(gone.content.id)).map(|gone| &gone.record);
         let names: Vec<String> = now.chain(lately).map(|record: &ImageRecord| record.name.clone()).collect();
         resolution.names.extend(names);
         resolution
     }
 
     /// Notes what a record of this name is and was.
-    fn spells(&self, name: &str, resolution: &mut Resolution) -> bool {
+    fn spells(&self, name: &str, at: Boottime, resolution: &mut Resolution) -> bool {
         let mut known = false;
         if let Some(record) = self.records.get(name) {
             known = true;
             resolution.ids.extend(self.id_of(record));
         }
-        for Gone { content, .. } in self.gone.iter().filter(|gone| gone.record.name == name) {
+        for Gone { content, .. } in self.gone.iter().filter(|gone| gone.at >= at && gone.record.name == name) {
             known = true;
             resolution.ids.extend(content.id);
         }
@@ -78,7 +83,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{super::memory::tests::*, *};
-    use crate::probe::record::Boottime;
 
     const NAME: &str = "docker.io/library/app:1";
 
