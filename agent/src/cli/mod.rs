@@ -139,7 +139,7 @@ impl Exit {
 
 /// The one line of a failed command: `imgwarden: what: why`. Absent where there is nobody left to tell.
 pub fn complaint(error: &anyhow::Error) -> Option<String> {
-    if error.chain().any(|part| part.is::<output::Closed>()) {
+    if Exit::of(error) == Exit::Fine {
         return None;
     }
     let line = format!("imgwarden: {error:#}");
