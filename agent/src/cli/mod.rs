@@ -65,27 +65,28 @@ pub enum LogFormat {
     Json,
 }
 
+/// A doc comment on a variant would replace the long help that its arguments carry: `about` does not.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Guard this node: the agent.
+    #[command(about = "Guard this node: the agent")]
     Run(run::Args),
-    /// What the running agent sees and holds.
+    #[command(about = "What the running agent sees and holds")]
     Status(status::Args),
-    /// Every image with its holds.
+    #[command(about = "Every image with its holds")]
     Images(images::Args),
-    /// What a config would hold and let go, touching nothing.
+    #[command(about = "What a config would hold and let go, touching nothing")]
     Plan(plan::Args),
-    /// An image's life, as a timeline; also with no agent running.
+    #[command(about = "An image's life, as a timeline; also with no agent running")]
     Why(why::Args),
-    /// The events; also with no agent running.
+    #[command(about = "The events; also with no agent running")]
     Events(events::Args),
-    /// Bring an image back now.
+    #[command(about = "Bring an image back now")]
     Restore(restore::Args),
-    /// Look into image tarballs.
+    #[command(about = "Look into image tarballs")]
     Archive(archive::Args),
-    /// What this kernel offers for watching.
+    #[command(about = "What this kernel offers for watching")]
     Probe(probe::Args),
-    /// Check a config, or show the effective one and where each value comes from.
+    #[command(about = "Check a config, or show the effective one and where each value comes from")]
     Config(config::Args),
 }
 
@@ -139,7 +140,7 @@ impl Exit {
 
 /// The one line of a failed command: `imgwarden: what: why`. Absent where there is nobody left to tell.
 pub fn complaint(error: &anyhow::Error) -> Option<String> {
-    if error.chain().any(|part| part.is::<output::Closed>()) {
+    if Exit::of(error) == Exit::Fine {
         return None;
     }
     let line = format!("imgwarden: {error:#}");

@@ -22,6 +22,18 @@ fn every_command_of_the_contract_is_there_and_explained() {
         let text = help.to_string();
         assert!(text.contains("--config <FILE>") && text.contains("--json"), "{words}: {text}");
     }
+    for (words, explained) in [
+        ("status", "what of the kernel it watches"),
+        ("images", "ineffective  it is taken and does nothing here"),
+        ("plan", "tried before the agent is given it"),
+        ("restore", "verified by hash"),
+        ("config", "Neither needs a running agent"),
+    ] {
+        let text = parse(&format!("{words} --help")).expect_err(words).to_string();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&explained) && text.contains("Example"), "{words}: {text}");
+    }
 }
 
 #[test]

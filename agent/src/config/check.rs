@@ -9,14 +9,9 @@ const OWN_NAMESPACE: &str = "imgwarden";
 
 /// Whether an agent can run with this config.
 pub(super) fn possible(config: &Config) -> Result<(), ConfigError> {
-    let refuse = |key: &str, problem| {
-        let origin = config.sources.get(key).cloned().unwrap_or(Source::Default);
-        Err(ConfigError::Impossible { origin, key: key.to_owned(), problem })
-    };
-    for (key, problem) in problems(config) {
-        refuse(&key, problem)?;
-    }
-    Ok(())
+    let Some((key, problem)) = problems(config).into_iter().next() else { return Ok(()) };
+    let origin = config.sources.get(&key).cloned().unwrap_or(Source::Default);
+    Err(ConfigError::Impossible { origin, key, problem })
 }
 
 /// Everything that is wrong, with the key that says it.

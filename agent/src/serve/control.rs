@@ -140,7 +140,7 @@ impl Listener for Permitted {
                     return (stream, address);
                 }
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid(), pid = peer.pid(), "a stranger on the control socket")
+                    tracing::warn!(uid = peer.uid(), pid = peer.pid(), "a stranger on the control socket");
                 }
                 Err(error) => tracing::warn!(%error, "somebody unknown on the control socket"),
             }
@@ -152,7 +152,7 @@ impl Listener for Permitted {
     }
 }
 
-fn is_permitted(peer: u32, own: u32) -> bool {
+pub(super) fn is_permitted(peer: u32, own: u32) -> bool {
     peer == 0 || peer == own
 }
 

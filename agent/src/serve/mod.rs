@@ -1,11 +1,12 @@
 //! How a person and a cluster ask the running agent.
 //!
 //! `answer` is what can be asked and what is answered; the agent implements [`Answers`]. `control` serves it as HTTP
-//! with JSON on a unix socket, `client` asks it there. Nothing here decides or changes anything.
+//! with JSON on a unix socket, `client` asks it there; `http` tells a cluster health and numbers on TCP. Nothing here decides or changes anything.
 
 mod answer;
 mod client;
 mod control;
+mod http;
 
 pub use answer::{
     Answers, ArchiveStatus, ContainerdStatus, Counts, HoldState, HoldStatus, HookStatus, ImageStatus,
@@ -14,6 +15,7 @@ pub use answer::{
 };
 pub use client::{Client, ClientError};
 pub use control::{Control, ControlError};
+pub use http::{Http, HttpError};
 
 #[cfg(test)]
 mod tests;

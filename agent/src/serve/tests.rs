@@ -218,6 +218,13 @@ async fn the_socket_is_for_its_owner_and_only_a_stale_one_is_replaced() {
     served.end().await;
 }
 
+#[test]
+fn root_and_the_agents_own_user_may_ask() {
+    use super::control::is_permitted;
+    assert!(is_permitted(0, 0) && is_permitted(0, 1000) && is_permitted(1000, 1000));
+    assert!(!is_permitted(1000, 0) && !is_permitted(1000, 1001));
+}
+
 async fn raw(socket: &Path, request: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     // One that is too long is answered before it has been read.
@@ -251,7 +258,7 @@ async fn what_is_no_question_is_refused() {
         (post(&format!("{{\"image\": \"{}\"}}", "a".repeat(1 << 20))), "HTTP/1.1 413 Payload Too Large"),
         ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 Bad Request"),
     ] {
-        assert_eq!(raw(&served.socket, request.as_bytes()).await, line, "{:.80}", request);
+        assert_eq!(raw(&served.socket, request.as_bytes()).await, line, "{request:.80}");
     }
     served.end().await;
 }
@@ -280,4 +287,48 @@ async fn an_agent_that_is_not_there_or_speaks_otherwise_is_told_apart() {
     other.await.unwrap();
     // Nobody listens on what is left.
     assert!(matches!(Client::new(&socket).status().await, Err(ClientError::NoAgent { .. })));
+}
+
+#[tokio::test]
+async fn a_cluster_is_told_health_and_numbers() {
+    let http = Http::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = http.address();
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(http.run(Arc::new(MadeUp::default()), stop.clone()));
+    let ask = async |path: &str| {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    };
+    assert_eq!(ask("/livez").await, ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+    let unready = ("HTTP/1.1 503 Service Unavailable".into(), "containerd does not answer\n".into());
+    assert_eq!(ask("/readyz").await, unready);
+    assert_eq!(ask("/v1/status").await.0, "HTTP/1.1 404 Not Found");
+    let (head, body) = ask("/metrics").await;
+    assert_eq!(head, "HTTP/1.1 200 OK");
+    let values: Vec<_> = body.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        values,
+        [
+            "imgwarden_build_info{version=\"1.2.3\"} 1",
+            "imgwarden_start_time_seconds 1767323045",
+            "imgwarden_containerd_connected 0",
+            "imgwarden_hooks 0",
+            "imgwarden_hooks_attached 0",
+            "imgwarden_images 3",
+            "imgwarden_images_protected 0",
+            "imgwarden_images_held 0",
+            "imgwarden_incidents_total 0",
+            "imgwarden_restored_total 0",
+            "imgwarden_gaps_total 0",
+            "imgwarden_journal_seq 42",
+            "imgwarden_resident_memory_bytes 1",
+        ]
+    );
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap().unwrap();
 }
