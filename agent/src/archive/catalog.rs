@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -63,7 +64,8 @@ impl Catalog {
     pub fn rescan(&mut self, dirs: &[PathBuf], files: &[PathBuf]) -> Vec<Change> {
         let mut paths: BTreeMap<PathBuf, bool> = files.iter().map(|path| (path.clone(), true)).collect();
         for directory in dirs {
-            for path in archives_in(directory, self.options.limits.archives) {
+            // A directory that isn't there yet has no archives.
+            for path in archives_in(directory, self.options.limits.archives).unwrap_or_default() {
                 paths.entry(path).or_insert(false);
             }
         }
@@ -156,8 +158,9 @@ impl Catalog {
     }
 }
 
-/// What looks like an archive in a directory and below. A directory that can't be read has none.
-pub fn archives_in(directory: &Path, limit: usize) -> Vec<PathBuf> {
+/// What looks like an archive in a directory and below. A directory below that can't be read has none.
+pub fn archives_in(directory: &Path, limit: usize) -> io::Result<Vec<PathBuf>> {
+    std::fs::read_dir(directory)?;
     let mut found = Vec::new();
     let mut ahead = vec![(directory.to_owned(), 0)];
     let mut seen = 0;
@@ -168,7 +171,7 @@ pub fn archives_in(directory: &Path, limit: usize) -> Vec<PathBuf> {
         for path in paths {
             seen += 1;
             if seen > limit * 16 || found.len() == limit {
-                return found;
+                return Ok(found);
             }
             // Links to files are followed, as the importers do; links to directories are not, so that there is no loop.
             let Ok(kind) = std::fs::symlink_metadata(&path) else { continue };
@@ -179,5 +182,5 @@ pub fn archives_in(directory: &Path, limit: usize) -> Vec<PathBuf> {
             }
         }
     }
-    found
+    Ok(found)
 }
