@@ -42,6 +42,11 @@ impl Rules {
         Self { mode: config.mode, defaults: config.defaults.clone(), protect: config.protect.clone() }
     }
 
+    /// The mode of the whole config.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// The rule that counts for a name, in any spelling, or for an image ID. Of the rules that match, the one with the
     /// highest priority counts; of equals the first: sandbox, self, `[[protect]]` in order, archives.
     pub fn matches(&self, name: &str, facts: &Facts) -> Option<Match> {

@@ -1,5 +1,6 @@
 //! One incident on its way to its end: told, repaired, quiet; only then closed.
 
+use super::policy::Selected;
 use crate::{
     audit::repair::{Outcome as Ended, Repair},
     incident::{Incident, Lost},
@@ -16,14 +17,14 @@ pub(super) struct Case {
     pub(super) lost: Option<Lost>,
     /// The last thing that belongs to it.
     pub(super) until: Boottime,
-    /// A deferred or failed repair was told.
-    pub(super) told_waiting: bool,
+    /// The rule that protected the image when it was told.
+    pub(super) selected: Option<Selected>,
 }
 
 impl Case {
     pub(super) fn new(incident: Incident) -> Self {
         let until = incident.at;
-        Self { incident, repair: None, lost: None, until, told_waiting: false }
+        Self { incident, repair: None, lost: None, until, selected: None }
     }
 
     /// A repair without details.

@@ -1,10 +1,17 @@
 //! Which images are protected, by which rule, with which holds.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     audit,
-    config::{Facts, HoldSet, Match, Mode, Priority, Rules},
+    config::{
+        HoldSet, Mode, Priority,
+        rules::{Facts, Match, Rules},
+    },
     digest::Digest,
     inventory::image::ImageRecord,
     name,
@@ -18,8 +25,8 @@ pub struct Known {
     /// imgwarden's own image.
     pub own: Option<String>,
     /// Image IDs and normalised names that an archive holds.
-    pub archived_ids: std::collections::HashSet<Digest>,
-    pub archived_names: std::collections::HashSet<String>,
+    pub archived_ids: HashSet<Digest>,
+    pub archived_names: HashSet<String>,
 }
 
 /// The rules, with what they need to know.

@@ -4,10 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use uuid::Uuid;
 
+use super::repair::{Method, Repaired};
 use crate::{
-    audit::{Actor, Body, Clock, Draft, agent, image, repair},
+    audit::{Actor, Body, Cause, Clock, Confidence, Draft, Kind, agent, image, repair},
+    config::Hold,
     digest::Digest,
-    incident::{self, AskedFor, Incident},
+    hold::Verified,
+    incident::{self, AskedFor, Incident, Outcome},
     probe::record::{Boottime, Process},
 };
 
@@ -66,15 +69,15 @@ pub(super) fn closed(
         cause: Some(incident.cause.clone()),
         lost: lost(seen, &names),
         repair,
-        from: Some(clock.time(incident.began)),
-        to: Some(clock.time(until)),
+        from: Some(clock.at(incident.began).into()),
+        to: Some(clock.at(until).into()),
         burst: Some(incident.burst),
     }));
     draft(Some(incident.id), until, clock, body)
 }
 
 pub(super) fn draft(incident: Option<Uuid>, at: Boottime, clock: &Clock, body: Body) -> Draft {
-    Draft { severity: None, incident, time: clock.timestamp(at), body }
+    Draft { severity: None, incident, time: clock.at(at), body }
 }
 
 pub(super) fn actor(process: &Arc<Process>, clock: &Clock) -> Actor {
@@ -95,7 +98,7 @@ fn request(asked: &AskedFor, clock: &Clock) -> image::Request {
         method: method.clone(),
         target: target.clone(),
         namespace: namespace.clone(),
-        time: Some(clock.time(*at)),
+        time: Some(clock.at(*at).into()),
         count: Some(u64::from(*count)),
     }
 }
@@ -142,15 +145,132 @@ fn sizes(blobs: &BTreeMap<Digest, u64>) -> (Vec<image::BlobSize>, u64, u64) {
     (listed, blobs.len() as u64, blobs.values().sum())
 }
 
-/// A gap in what could be seen.
-pub(super) fn gap(what: agent::GapKind, count: u64, why: Option<String>) -> Draft {
-    Draft::now(Body::AgentGap(agent::Gap {
-        what,
-        count: Some(count),
-        from: None,
-        to: None,
-        first_seq: None,
-        last_seq: None,
-        why,
-    }))
+/// Removals and bursts that belong to no single image.
+pub(super) fn apart(outcome: &Outcome, clock: &Clock) -> Option<Draft> {
+    let removal = |actor: &Arc<Process>| Cause {
+        kind: Kind::Unknown,
+        tool: None,
+        confidence: Confidence::Seen,
+        evidence: vec![format!("the kernel saw pid {} remove it", actor.key.pid)],
+    };
+    let (incident, at, body) = match outcome {
+        Outcome::BlobRemoved { digest, actor, incident, at } => {
+            let body = agent::BlobRemoved {
+                digest: Some(*digest),
+                bytes: None,
+                actor: Some(self::actor(actor, clock)),
+                cause: Some(removal(actor)),
+                count: None,
+                from: None,
+                to: None,
+            };
+            (*incident, *at, Body::BlobRemoved(Box::new(body)))
+        }
+        Outcome::SnapshotRemoved { number, chain, actor, at } => {
+            let body = agent::SnapshotRemoved {
+                snapshot: Some(chain.map_or_else(|| number.to_string(), |chain| chain.to_string())),
+                actor: Some(self::actor(actor, clock)),
+                cause: Some(removal(actor)),
+                count: None,
+                from: None,
+                to: None,
+            };
+            (None, *at, Body::SnapshotRemoved(Box::new(body)))
+        }
+        Outcome::RemovalsFolded { count, actor, at } => {
+            let body = agent::BlobRemoved {
+                digest: None,
+                bytes: None,
+                actor: Some(self::actor(actor, clock)),
+                cause: Some(removal(actor)),
+                count: Some(*count),
+                from: None,
+                to: Some(clock.at(*at).into()),
+            };
+            (None, *at, Body::BlobRemoved(Box::new(body)))
+        }
+        Outcome::BurstClosed { burst, actor, images, from, to } => {
+            let body = repair::BurstClosed {
+                burst: *burst,
+                actor: Some(self::actor(actor, clock)),
+                cause: None,
+                incidents_count: images.len() as u64,
+                restored_count: 0,
+                protected_count: 0,
+                images: images
+                    .iter()
+                    .take(LISTED)
+                    .map(|(id, bytes)| repair::ImageSize { id: *id, name: None, bytes: Some(*bytes) })
+                    .collect(),
+                images_count: images.len() as u64,
+                images_bytes: Some(images.iter().map(|(_, bytes)| bytes).sum()),
+                from: clock.at(*from).into(),
+                to: clock.at(*to).into(),
+            };
+            (None, *to, Body::BurstClosed(Box::new(body)))
+        }
+        _ => return None,
+    };
+    Some(draft(incident, at, clock, body))
+}
+
+pub(super) fn restored(
+    image: image::Image,
+    repaired: &Repaired,
+    took_ms: f64,
+    delete_to_usable_ms: Option<f64>,
+    reason: Option<String>,
+) -> repair::Restored {
+    let Repaired { method, bytes_moved, source, names: _, verified } = repaired;
+    repair::Restored {
+        image,
+        method: self::method(*method),
+        bytes_moved: *bytes_moved,
+        took_ms,
+        delete_to_usable_ms,
+        source: source.as_ref().map(|path| path.display().to_string()),
+        verified: Some(self::verified(verified)),
+        actor: None,
+        reason,
+    }
+}
+
+fn verified(verified: &Verified) -> repair::Verified {
+    let Verified { image_status, pinned, blobs, blobs_expected, readable: _, snapshots, snapshots_expected, problems } =
+        verified;
+    repair::Verified {
+        image_status: *image_status,
+        pinned: *pinned,
+        blobs: *blobs,
+        blobs_expected: *blobs_expected,
+        snapshots: *snapshots,
+        snapshots_expected: *snapshots_expected,
+        problems: problems.clone(),
+    }
+}
+
+pub(super) const fn method(method: Method) -> repair::Method {
+    match method {
+        Method::Records => repair::Method::Records,
+        Method::Shadow => repair::Method::Shadow,
+        Method::Archive => repair::Method::Archive,
+    }
+}
+
+pub(super) const fn method_name(method: Method) -> &'static str {
+    match method {
+        Method::Records => "records",
+        Method::Shadow => "shadow",
+        Method::Archive => "archive",
+    }
+}
+
+pub(super) const fn hold(hold: Hold) -> repair::Hold {
+    match hold {
+        Hold::Pin => repair::Hold::Pin,
+        Hold::Lease => repair::Hold::Lease,
+        Hold::Shadow => repair::Hold::Shadow,
+        Hold::Link => repair::Hold::Link,
+        Hold::Archive => repair::Hold::Archive,
+    }
 }

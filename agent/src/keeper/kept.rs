@@ -1,0 +1,76 @@
+//! What the keeper knows of one image: as it should be, what holds it, and how its repairs went.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+
+use super::{backoff::Backoff, policy::Selected};
+use crate::{
+    config::{Hold, Mode},
+    hold::Taken,
+    inventory::image::{Content, Image, ImageRecord},
+};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The names that it should have, with their labels.
+    pub(super) want: BTreeMap<String, ImageRecord>,
+    pub(super) content: Arc<Content>,
+    pub(super) selected: Option<Selected>,
+    pub(super) holds: BTreeMap<Hold, Taken>,
+    /// Why a hold could not be looked at, or a repair failed, last time.
+    pub(super) trouble: Option<String>,
+    /// A task works on it.
+    pub(super) busy: bool,
+    /// When it is to be looked at.
+    pub(super) due: Option<Instant>,
+    /// Whether what is missing is to be put back.
+    pub(super) repair: bool,
+    pub(super) backoff: Backoff,
+    /// Failed repairs in a row.
+    pub(super) failures: u32,
+    /// The incidents that wait for it.
+    pub(super) cases: Vec<Uuid>,
+    pub(super) told_ineffective: bool,
+    /// An unpin was told that the next pin answers.
+    pub(super) unpinned: Vec<String>,
+}
+
+impl Kept {
+    pub(super) fn new(content: Arc<Content>) -> Self {
+        Self {
+            want: BTreeMap::new(),
+            content,
+            selected: None,
+            holds: BTreeMap::new(),
+            trouble: None,
+            busy: false,
+            due: None,
+            repair: false,
+            backoff: Backoff::default(),
+            failures: 0,
+            cases: Vec::new(),
+            told_ineffective: false,
+            unpinned: Vec::new(),
+        }
+    }
+
+    pub(super) fn image(&self) -> Image {
+        Image { records: self.want.values().cloned().collect(), content: Arc::clone(&self.content) }
+    }
+
+    /// Whether anything may be changed for it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.selected.as_ref().is_some_and(|selected| selected.mode == Mode::Protect)
+    }
+
+    pub(super) fn look(&mut self, after: Duration) {
+        let at = Instant::now() + after;
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
