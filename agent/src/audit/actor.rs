@@ -164,3 +164,66 @@ impl From<&Ancestor> for Parent {
 fn argv(recorded: &[String]) -> Option<Vec<String>> {
     (!recorded.is_empty()).then(|| redact::argv(recorded))
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::probe::record::{Boottime, ProcessKey, Program};
+
+    fn process() -> Process {
+        let id = "9f".repeat(32);
+        Process {
+            key: ProcessKey { pid: 4242, start: 100 },
+            uid: 0,
+            login_uid: None,
+            session_id: None,
+            comm: "crictl".into(),
+            program: Program {
+                exe: Some("/usr/bin/crictl".into()),
+                argv: ["crictl", "pull", "--creds", "me:hunter2", "app:1"].map(str::to_owned).into(),
+                ..Program::default()
+            },
+            cgroup: vec!["pod0a1b2c3d-1111-2222-3333-444455556666".into(), id],
+            host: Some(false),
+            parents: vec![Ancestor {
+                key: ProcessKey { pid: 4200, start: 90 },
+                comm: "sh".into(),
+                program: Program {
+                    argv: ["sh", "-c", "crictl pull --creds me:hunter2 app:1"].map(str::to_owned).into(),
+                    ..Program::default()
+                },
+            }],
+        }
+    }
+
+    #[test]
+    fn a_process_becomes_an_actor_without_its_credentials() {
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let actor = Actor::at(&process(), &Clock::booted_before(now, Boottime(5_000_000_000)));
+        let json = serde_json::to_value(&actor).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "pid": 4242, "start": "2026-01-02T03:04:01.000000000Z", "comm": "crictl", "exe": "/usr/bin/crictl",
+                "argv": ["crictl", "pull", "--creds", "me:*****", "app:1"], "uid": 0, "user": "root",
+                "login": "unset",
+                "parents": [
+                    {"pid": 4200, "comm": "sh", "argv": ["sh", "-c", "crictl pull --creds me:***** app:1"]},
+                ],
+                "cgroup": format!("/pod0a1b2c3d-1111-2222-3333-444455556666/{}", "9f".repeat(32)),
+                "pod": {"uid": "0a1b2c3d-1111-2222-3333-444455556666"},
+                "container": {"id": "9f".repeat(32)}, "host": false,
+            })
+        );
+    }
+
+    #[test]
+    fn an_executable_that_was_not_seen_is_not_guessed() {
+        let mut process = process();
+        process.program = Program::default();
+        let actor = Actor::from(&process);
+        assert_eq!((actor.exe.as_deref(), actor.argv.as_deref(), actor.program()), (None, None, "crictl"));
+    }
+}

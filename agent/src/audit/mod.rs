@@ -33,3 +33,6 @@ pub use event::{Draft, Event, Severity};
 pub use image::{Image, Lost, Orphaned, Request};
 pub use journal::Journal;
 pub use teller::{Teller, Voice};
+
+#[cfg(test)]
+mod reference;

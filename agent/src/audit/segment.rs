@@ -35,7 +35,7 @@ pub(super) fn list(dir: &Path) -> io::Result<Vec<Segment>> {
         let Some(number) = name.to_str().and_then(number) else { continue };
         match entry.metadata() {
             Ok(meta) if meta.is_file() => {
-                segments.push(Segment { path: entry.path(), number, bytes: meta.len(), inode: meta.ino() })
+                segments.push(Segment { path: entry.path(), number, bytes: meta.len(), inode: meta.ino() });
             }
             Ok(_) => {}
             // Rotated away between the listing and now.
