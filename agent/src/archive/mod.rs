@@ -41,6 +41,9 @@ mod platform;
 mod read;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use catalog::{Catalog, Change, Listed, archives_in};
 pub use checksum::{Checksum, checksum};
 pub use compression::Compression;

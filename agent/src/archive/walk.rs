@@ -225,7 +225,7 @@ impl<'a> Walk<'a> {
         if self.stop.is_set() {
             return Fault::Stopped;
         }
-        if error.get_ref().is_some_and(|inner| inner.is::<UnpacksTooMuch>()) {
+        if UnpacksTooMuch::is(&error) {
             return Fault::Unpacked { limit: self.limits.unpacked };
         }
         match error.kind() {
@@ -399,6 +399,12 @@ enum Step {
 #[derive(Debug, thiserror::Error)]
 #[error("unpacks to too much")]
 pub(super) struct UnpacksTooMuch;
+
+impl UnpacksTooMuch {
+    pub(super) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
+    }
+}
 
 /// Why a name can't be one of the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
