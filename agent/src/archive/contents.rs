@@ -15,8 +15,9 @@ use crate::digest::Digest;
 use super::{
     Depth, Options,
     compression::{Compression, decoder},
+    entry_name::clean,
     error::{ArchiveProblem, Fault},
-    walk::{End, Entry, Kind, UnpacksTooMuch, Walk, clean},
+    walk::{End, Entry, Kind, UnpacksTooMuch, Walk},
 };
 
 /// Hops of a chain of links; more is a loop.

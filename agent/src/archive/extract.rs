@@ -222,6 +222,9 @@ impl Tee<'_> {
 
 impl Read for Tee<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.failed.is_some() {
+            return Err(io::ErrorKind::Other.into());
+        }
         let read = self.input.read(buffer)?;
         self.sha256.update(&buffer[..read]);
         self.bytes += read as u64;

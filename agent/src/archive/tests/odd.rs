@@ -303,6 +303,42 @@ fn a_file_changed_since_it_was_read_is_not_extracted() {
     assert!(!kept.refused.is_empty());
 }
 
+/// A sink whose disk is full after the manifest.
+#[derive(Default)]
+struct Full {
+    calls: Vec<&'static str>,
+}
+
+impl BlobSink for Full {
+    fn begin(&mut self, _: &Descriptor) -> io::Result<()> {
+        self.calls.push("begin");
+        Ok(())
+    }
+
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        self.calls.push("write");
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn finish(&mut self, verified: bool) -> io::Result<()> {
+        self.calls.push(if verified { "keep" } else { "discard" });
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sink_that_fails_is_told_to_discard_and_asked_no_more() {
+    let image = Image::new("a", 2);
+    let placed = place(&image.oci(NAME));
+    let archive = read(&placed.path, &Options::default()).unwrap();
+    let wanted: Vec<_> = archive.images[0].blobs.iter().collect();
+    let mut full = Full::default();
+    let error =
+        extract(&placed.path, &archive.identity, &wanted, &Options::default(), &mut full).unwrap_err();
+    assert!(matches!(*error.fault, Fault::Sink { .. }), "{error}");
+    assert_eq!(full.calls, ["begin", "write", "discard"]);
+}
+
 #[test]
 fn doubled_entries_count_once() {
     let image = Image::new("a", 1);
