@@ -96,7 +96,7 @@ impl Catalog {
             return None;
         }
         let result = read(&path, &self.options);
-        if matches!(&result, Err(error) if matches!(error.fault, Fault::Stopped)) {
+        if matches!(&result, Err(error) if matches!(*error.fault, Fault::Stopped)) {
             return None;
         }
         // The file that was read: it may have changed since the look at it, and the next rescan must see that.

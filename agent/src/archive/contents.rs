@@ -4,7 +4,7 @@
 //! begins like JSON is kept until the images are known.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::Read,
 };
 
@@ -15,8 +15,9 @@ use crate::digest::Digest;
 use super::{
     Depth, Options,
     compression::{Compression, decoder},
+    entry_name::clean,
     error::{ArchiveProblem, Fault},
-    walk::{End, Entry, Kind, UnpacksTooMuch, Walk, clean},
+    walk::{End, Entry, Kind, UnpacksTooMuch, Walk},
 };
 
 /// Hops of a chain of links; more is a loop.
@@ -52,6 +53,9 @@ pub(super) struct Contents {
     links: BTreeMap<String, String>,
     by_digest: HashMap<Digest, String>,
     documents: HashMap<Digest, Vec<u8>>,
+    /// The same documents by size.
+    by_size: BTreeSet<(usize, Digest)>,
+    /// Bytes of them.
     kept: u64,
     /// Notes on the tar itself.
     pub problems: Vec<ArchiveProblem>,
@@ -117,7 +121,7 @@ impl Contents {
             let outcome = unpack(&mut hashing, compression, options, unpacked);
             // What the decoder left unread counts for the digest too, and says whether the archive itself broke.
             drain(&mut hashing).and_then(|()| match outcome {
-                Err(error) if error.get_ref().is_some_and(|inner| inner.is::<UnpacksTooMuch>()) => Err(error),
+                Err(error) if UnpacksTooMuch::is(&error) => Err(error),
                 Err(error) => Ok((Unpacked::Fails(error.to_string()), None)),
                 Ok(digest) => Ok((Unpacked::To(digest), None)),
             })
@@ -143,15 +147,15 @@ impl Contents {
 
     /// Beyond the budget the largest goes: it is an SBOM or the like, and nobody asks for it.
     fn keep(&mut self, digest: Digest, document: Vec<u8>, budget: u64) {
-        let size = document.len() as u64;
+        let size = document.len();
         if self.documents.insert(digest, document).is_none() {
-            self.kept += size;
+            self.by_size.insert((size, digest));
+            self.kept += size as u64;
         }
         while self.kept > budget {
-            let largest =
-                self.documents.iter().max_by_key(|(_, document)| document.len()).map(|(key, _)| *key);
-            let Some(dropped) = largest.and_then(|key| self.documents.remove(&key)) else { break };
-            self.kept -= dropped.len() as u64;
+            let Some((size, dropped)) = self.by_size.pop_last() else { break };
+            self.documents.remove(&dropped);
+            self.kept -= size as u64;
         }
     }
 

@@ -1,6 +1,10 @@
 //! What can be wrong with an archive: faults end the reading, problems are found in an archive that could be read.
 
-use std::{error::Error, fmt, io, path::PathBuf};
+use std::{
+    error::Error,
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 use crate::digest::Digest;
 
@@ -10,7 +14,14 @@ use super::compression::Compression;
 #[derive(Debug)]
 pub struct ArchiveError {
     pub path: PathBuf,
-    pub fault: Fault,
+    /// Boxed, since it is large and results carry it everywhere.
+    pub fault: Box<Fault>,
+}
+
+impl ArchiveError {
+    pub fn new(path: &Path, fault: Fault) -> Self {
+        Self { path: path.into(), fault: Box::new(fault) }
+    }
 }
 
 impl fmt::Display for ArchiveError {

@@ -19,7 +19,7 @@ use super::{
     contents::unpack,
     error::{ArchiveError, Fault},
     read::{Opened, open},
-    walk::Walk,
+    walk::{UnpacksTooMuch, Walk},
 };
 
 /// Where blobs go. An error ends the extraction.
@@ -52,7 +52,7 @@ pub fn extract(
     sink: &mut dyn BlobSink,
 ) -> Result<Extracted, ArchiveError> {
     let extraction = Extraction { path, identity, options, sink };
-    extraction.run(wanted).map_err(|fault| ArchiveError { path: path.into(), fault })
+    extraction.run(wanted).map_err(|fault| ArchiveError::new(path, fault))
 }
 
 struct Extraction<'a> {
@@ -179,9 +179,14 @@ struct Noting<'a, 'w> {
 impl Read for Noting<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.input.read(buffer).inspect_err(|error| {
+            // A decoder may read on after an error, to no better end.
+            if self.failed.is_some() {
+                return;
+            }
             // An error can't be cloned; kind and text are what the fault is made of.
             *self.failed = Some(match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
+                None if UnpacksTooMuch::is(error) => io::Error::other(UnpacksTooMuch),
                 None => io::Error::new(error.kind(), error.to_string()),
             });
         })
@@ -217,6 +222,9 @@ impl Tee<'_> {
 
 impl Read for Tee<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.failed.is_some() {
+            return Err(io::ErrorKind::Other.into());
+        }
         let read = self.input.read(buffer)?;
         self.sha256.update(&buffer[..read]);
         self.bytes += read as u64;

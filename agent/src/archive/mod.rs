@@ -32,14 +32,19 @@ mod compression;
 mod contents;
 mod docker;
 mod document;
+mod entry_name;
 mod error;
 mod extract;
 mod image;
 pub mod labels;
 mod oci;
+mod pax;
 mod platform;
 mod read;
 mod walk;
+
+#[cfg(test)]
+mod tests;
 
 pub use catalog::{Catalog, Change, Listed, archives_in};
 pub use checksum::{Checksum, checksum};

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use crate::digest::Digest;
+
 use super::{
     Archive, ArchivedImage, FileIdentity, Form, Options,
     compression::{Compression, decoder, unsupported},
@@ -23,7 +25,7 @@ const DEPTH: usize = 3;
 /// archive's size.
 pub fn read(path: &Path, options: &Options) -> Result<Archive, ArchiveError> {
     let opened = open(path).and_then(|opened| read_opened(path, opened, options));
-    opened.map_err(|fault| ArchiveError { path: path.into(), fault })
+    opened.map_err(|fault| ArchiveError::new(path, fault))
 }
 
 /// An archive file before its first byte was used.
@@ -56,6 +58,10 @@ const EXTENSIONS: [&str; 10] =
 /// Whether a file of a directory is to be read as an archive.
 pub(super) fn looks_like_archive(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    // A file named by a digest is a blob of somebody's unpacked layout or content store, and may well be a tar.
+    if Digest::from_hex(&name).is_ok() {
+        return false;
+    }
     let mut head = Vec::with_capacity(512);
     let Ok(file) = open_regular(path) else { return false };
     if EXTENSIONS.iter().any(|extension| name.ends_with(extension)) {

@@ -1,15 +1,16 @@
 //! The entries of a tar, one after the other, in bounded memory.
 //!
 //! Headers are decoded by the `tar` crate, but the walk is our own: the crate reads long names and PAX records of any
-//! length into memory, splits PAX records at newlines inside values (file capabilities have them), and can't say where
-//! a stream broke off. Nothing is skipped by seeking, since the input may be compressed.
+//! length into memory, and can't say where a stream broke off. Nothing is skipped by seeking, since the input may be compressed.
 
 use std::io::{self, Read};
 
 use super::{
     Limits, Stop,
     compression::{Compression, is_window_error},
+    entry_name::{Unclean, beside, clean, shorten, until_nul},
     error::Fault,
+    pax::Pax,
 };
 
 const BLOCK: usize = 512;
@@ -63,15 +64,6 @@ pub(super) struct Walk<'a> {
     current: Option<String>,
     entries: usize,
     end: Option<End>,
-}
-
-/// PAX records that matter.
-#[derive(Default)]
-struct Pax {
-    path: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    size: Option<u64>,
-    sparse: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -225,7 +217,7 @@ impl<'a> Walk<'a> {
         if self.stop.is_set() {
             return Fault::Stopped;
         }
-        if error.get_ref().is_some_and(|inner| inner.is::<UnpacksTooMuch>()) {
+        if UnpacksTooMuch::is(&error) {
             return Fault::Unpacked { limit: self.limits.unpacked };
         }
         match error.kind() {
@@ -291,28 +283,9 @@ impl<'a> Walk<'a> {
         self.skip(size.saturating_add(size.wrapping_neg() % BLOCK as u64))
     }
 
-    /// Records are `LENGTH KEY=VALUE\n`, the length counting all of it.
     fn pax(&mut self, size: u64, offset: u64) -> Result<Pax, Fault> {
         let content = self.extension(size, PAX, offset)?;
-        let mut pax = Pax::default();
-        let mut rest = content.as_slice();
-        while !rest.is_empty() {
-            let (key, value, after) =
-                pax_record(rest).ok_or_else(|| self.damaged(offset, "its extended header is malformed"))?;
-            match key {
-                b"path" => pax.path = Some(value.to_vec()),
-                b"linkpath" => pax.link = Some(value.to_vec()),
-                b"size" => {
-                    let text = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                    pax.size =
-                        Some(text.ok_or_else(|| self.damaged(offset, "its extended size is no number"))?);
-                }
-                _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,
-                _ => {}
-            }
-            rest = after;
-        }
-        Ok(pax)
+        Pax::parse(&content).map_err(|what| self.damaged(offset, what))
     }
 
     /// Passes the blocks with the rest of an old GNU sparse map, which lie before the data and aren't counted in it.
@@ -400,90 +373,8 @@ enum Step {
 #[error("unpacks to too much")]
 pub(super) struct UnpacksTooMuch;
 
-/// Why a name can't be one of the archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unclean {
-    Absolute,
-    Outside,
-}
-
-/// `./a//b/../c` is `a/c`.
-pub(super) fn clean(name: &str) -> Result<String, Unclean> {
-    if name.starts_with('/') {
-        return Err(Unclean::Absolute);
-    }
-    let mut parts = Vec::new();
-    for part in name.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop().ok_or(Unclean::Outside)?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Ok(parts.join("/"))
-}
-
-/// What a symbolic link at `name` to `target` means. A link out of the archive means nothing.
-fn beside(name: &str, target: &str) -> Option<String> {
-    if target.starts_with('/') {
-        return None;
-    }
-    let directory = name.trim_end_matches('/').rsplit_once('/').map_or("", |(directory, _)| directory);
-    clean(&format!("{}/{target}", if directory.is_empty() { "." } else { directory })).ok()
-}
-
-fn until_nul(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// A name in a message: at most 200 characters.
-fn shorten(name: &str) -> String {
-    name.chars().take(200).collect()
-}
-
-/// Key, value, and what comes after the record.
-fn pax_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
-    let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
-    if length > bytes.len() || length < space + 2 {
-        return None;
-    }
-    let (record, after) = bytes.split_at(length);
-    let record = record[space + 1..].strip_suffix(b"\n")?;
-    let equals = record.iter().position(|byte| *byte == b'=')?;
-    Some((&record[..equals], &record[equals + 1..], after))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_cleaned_as_the_field_does() {
-        assert_eq!(clean("./blobs//sha256/./aa").unwrap(), "blobs/sha256/aa");
-        assert_eq!(clean("a/../b").unwrap(), "b");
-        assert_eq!(clean("/etc/passwd"), Err(Unclean::Absolute));
-        assert_eq!(clean("a/../../b"), Err(Unclean::Outside));
-    }
-
-    #[test]
-    fn links_are_relative_to_their_own_directory() {
-        assert_eq!(beside("abc/layer.tar", "../def.tar").as_deref(), Some("def.tar"));
-        assert_eq!(beside("./abc/layer.tar", "../def.tar").as_deref(), Some("def.tar"));
-        assert_eq!(beside("layer.tar", "def.tar").as_deref(), Some("def.tar"));
-        assert_eq!(beside("a", "../../etc/passwd"), None);
-        assert_eq!(beside("a", "/etc/passwd"), None);
-    }
-
-    #[test]
-    fn pax_values_may_hold_newlines() {
-        let (key, value, after) = pax_record(b"13 key=a\nb=c\n9 a=b\n").unwrap();
-        assert_eq!((key, value, after), (&b"key"[..], &b"a\nb=c"[..], &b"9 a=b\n"[..]));
-        for bad in [&b"99 a=b\n"[..], b"3 a=b\n", b"x a=b\n", b"6 a=bc", b"0 ", b"7 abcd\n"] {
-            assert_eq!(pax_record(bad), None, "{bad:?}");
-        }
+impl UnpacksTooMuch {
+    pub(super) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
     }
 }

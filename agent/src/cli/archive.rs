@@ -72,7 +72,7 @@ pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
         |outcome: &Outcome| matches!(&outcome.result, Err(error) if !verify || error.fault.is_unreadable());
     for error in outcomes.iter().filter(|outcome| unreadable(outcome)).filter_map(|o| o.result.as_ref().err())
     {
-        eprintln!("imgwarden: archive: {}", chain(error));
+        eprintln!("imgwarden: archive: {}: {}", error.path.display(), reasons(&error.fault));
     }
     Ok(if outcomes.iter().any(unreadable) {
         Exit::Failed
@@ -117,7 +117,7 @@ fn compare_to_list(path: &Path, result: &mut Result<Archive, ArchiveError>, opti
             found: sum.found,
         }),
         Ok(_) => {}
-        Err(error) => *result = Err(ArchiveError { path: path.into(), fault: Fault::Io(error) }),
+        Err(error) => *result = Err(ArchiveError::new(path, Fault::Io(error))),
     }
 }
 
@@ -135,20 +135,12 @@ fn print_verdict(outcome: &Outcome) {
                 println!("{path}: good: {images} images, {}, {}", size(bytes), form(archive));
             }
         }
-        Err(error) if !error.fault.is_unreadable() => println!("{}", bad(error)),
+        Err(error) if !error.fault.is_unreadable() => println!("{path}: BAD: {}", reasons(&error.fault)),
         Err(_) => {}
     }
 }
 
-fn bad(error: &ArchiveError) -> String {
-    format!("{}: BAD: {}", error.path.display(), reasons(&error.fault))
-}
-
-/// An error and its sources in one line.
-fn chain(error: &ArchiveError) -> String {
-    format!("{}: {}", error.path.display(), reasons(&error.fault))
-}
-
+/// A fault and its sources in one line.
 fn reasons(fault: &Fault) -> String {
     let mut text = fault.to_string();
     let mut next = std::error::Error::source(fault);
@@ -238,4 +230,71 @@ fn json_of(outcome: &Outcome) -> Value {
         "images": images.collect::<Vec<_>>(),
         "problems": problems.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A docker-archive of one image without layers, whose name would clear a terminal.
+    fn archive() -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let manifest = br#"[{"Config":"config.json","RepoTags":["demo/\u001b[2J:1"],"Layers":[]}]"#;
+        let config = br#"{"os":"linux","architecture":"ARCH","rootfs":{"diff_ids":[]}}"#;
+        let config =
+            String::from_utf8_lossy(config).replace("ARCH", crate::archive::Platform::default().architecture);
+        for (name, content) in [("manifest.json", &manifest[..]), ("config.json", config.as_bytes())] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            tar.append_data(&mut header, name, content).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    async fn exit(command: Command) -> Exit {
+        run(Args { command }, &Global::default()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn exit_codes_tell_good_from_damaged_from_unreadable() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str, content: &[u8]| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            vec![path]
+        };
+        let good = path("good.tar", &archive());
+        let cut = path("cut.tar", &archive()[..700]);
+        let absent = vec![directory.path().join("absent.tar")];
+        let ls = |paths: &[PathBuf]| exit(Command::Ls { paths: paths.to_vec() });
+        let verify = |paths: &[PathBuf]| exit(Command::Verify { paths: paths.to_vec() });
+        assert_eq!(ls(&good).await, Exit::Fine);
+        assert_eq!(ls(&cut).await, Exit::Failed);
+        assert_eq!(ls(&absent).await, Exit::Failed);
+        assert_eq!(verify(&good).await, Exit::Fine);
+        assert_eq!(verify(&cut).await, Exit::Found);
+        assert_eq!(verify(&absent).await, Exit::Failed);
+        assert_eq!(verify(&[directory.path().to_owned()]).await, Exit::Found);
+        std::fs::write(directory.path().join("sha256sum.txt"), format!("{}  good.tar\n", "00".repeat(32)))
+            .unwrap();
+        assert_eq!(verify(&good).await, Exit::Found);
+    }
+
+    #[test]
+    fn the_table_shows_names_that_a_terminal_does_not_obey() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.tar");
+        std::fs::write(&path, archive()).unwrap();
+        let outcomes = look(&[path], false).unwrap();
+        let id = outcomes[0].result.as_ref().unwrap().images[0].id.to_hex();
+        let bytes = size(outcomes[0].result.as_ref().unwrap().images[0].size());
+        assert_eq!(
+            table(&outcomes),
+            format!(
+                "{} (docker, plain, 1 image)\n  {}  {bytes:>9}    0 layers  demo/\\u{{1b}}[2J:1\n",
+                outcomes[0].path.display(),
+                &id[..12]
+            )
+        );
+    }
 }
