@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    frame::{Event, Frames, PREFACE},
+    frame::PREFACE,
+    framing::{Event, Frames},
     streams::{Sender, Streams},
 };
 use crate::probe::record::{Boottime, Process, Send};

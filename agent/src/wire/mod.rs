@@ -2,16 +2,16 @@
 //! accepted them, emits the gRPC calls that can cost or bring an image. Nothing of a call's body is kept but the few
 //! strings that say what is asked for; what can't be known from the side is said to be unknown, never guessed.
 //!
-//! [`connection`] turns parts of writes into bytes and holes, [`frame`] these into header blocks and DATA, [`hpack`]
+//! [`connection`] turns parts of writes into bytes and holes, [`framing`] these into header blocks and DATA, [`hpack`]
 //! the blocks into paths, [`streams`] both into requests by means of [`grpc`] (messages), [`call`] (known methods) and
 //! [`shape`] (unknown ones).
 
 mod call;
 mod connection;
 pub mod frame;
+mod framing;
 mod grpc;
 pub mod hpack;
-mod huffman;
 pub mod method;
 mod protobuf;
 pub mod request;
@@ -145,7 +145,8 @@ impl Wire {
         counters.held = connections.values().map(Tracked::held).sum();
     }
 
-    /// The ring lost `count` parts, nobody knows of which connections: each has to prove that it missed nothing.
+    /// The ring lost `count` parts, nobody knows of which connections: each has to prove that it missed nothing. To
+    /// be called before the sends that came after the loss are taken, or their indices are read wrongly.
     pub fn lost(&mut self, count: u64) {
         if count > 0 {
             self.connections.values_mut().for_each(Tracked::suspect);

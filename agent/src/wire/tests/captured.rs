@@ -88,7 +88,7 @@ fn attached_at_any_write_nothing_is_told_that_was_not_said() {
                 };
                 match late.method {
                     Method::Path(_) => {
-                        assert_eq!((&late.method, &late.call), (&request.method, &request.call))
+                        assert_eq!((&late.method, &late.call), (&request.method, &request.call));
                     }
                     Method::Symbol(_) | Method::Lost => assert!(matches!(late.call, Call::Opaque(_))),
                 }

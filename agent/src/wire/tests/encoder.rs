@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use loona_hpack::{Decoder, encoder::encode_integer_into};
 
-use crate::wire::huffman::code_of;
+use crate::wire::hpack::huffman::code_of;
 
 pub(super) struct Encoder {
     /// Newest first.

@@ -1,9 +1,12 @@
 //! Scenarios: given these bytes on a connection, then these requests.
 
+mod bounds;
 mod captured;
 mod encoder;
 mod golden;
 mod random;
+mod secrets;
+mod tonic;
 
 use std::sync::Arc;
 

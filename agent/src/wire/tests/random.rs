@@ -126,8 +126,8 @@ fn body(method: usize, image: &str) -> (Vec<u8>, Option<Call>) {
 
 /// The client's bytes, and what its streams were. `order`: which of the streams that are under way goes on.
 fn frames_of(plans: &[Plan], order: &[u8]) -> (Frames, BTreeMap<u32, Sent>) {
-    let mut encoder = Encoder::new(order[0] % 4 != 0);
-    if order[0] % 5 == 0 {
+    let mut encoder = Encoder::new(!order[0].is_multiple_of(4));
+    if order[0].is_multiple_of(5) {
         encoder.never = vec![":path", ":authority"];
     }
     let mut frames = vec![PREFACE.to_vec(), frame(4, 0, 0, &[])];

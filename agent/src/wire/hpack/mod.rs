@@ -2,10 +2,17 @@
 //! and the namespace of each. An index into entries inserted before the agent attached becomes a symbol, never a
 //! guess. Values of other headers are measured (their sizes drive the table's eviction) and never kept.
 
+pub(in crate::wire) mod huffman;
+mod input;
+mod names;
+
 use std::{collections::VecDeque, sync::Arc};
 
+use self::{
+    input::Input,
+    names::{Name, STATIC, named},
+};
 use super::{
-    huffman,
     method::{Known, MethodSet},
     request::Header,
 };
@@ -64,17 +71,6 @@ pub struct Head {
     /// index met the table's only entry of that name, and the path is where it always is. Every missed insertion
     /// shifts all indices.
     pub in_step: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Name {
-    Method,
-    Path,
-    ContentType,
-    Namespace,
-    Other,
-    /// The name is an entry from before the agent attached.
-    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -372,143 +368,3 @@ impl Reading {
         Head { path, namespace, request, in_step: self.in_step }
     }
 }
-
-/// The rest of a header block.
-struct Input<'a>(&'a [u8]);
-
-/// A decoded string if it has at most `N` bytes, and its size in any case. Wiped: it may be of a secret.
-struct Text<const N: usize> {
-    bytes: zeroize::Zeroizing<[u8; N]>,
-    size: usize,
-}
-
-impl<const N: usize> Text<N> {
-    fn bytes(&self) -> Option<&[u8]> {
-        self.bytes.get(..self.size)
-    }
-
-    fn text(&self) -> Option<&str> {
-        let text = std::str::from_utf8(self.bytes()?).ok()?;
-        text.bytes().all(|byte| byte.is_ascii_graphic()).then_some(text)
-    }
-}
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Result<u8, HpackError> {
-        let (first, rest) = self.0.split_first().ok_or(HpackError::Short)?;
-        self.0 = rest;
-        Ok(*first)
-    }
-
-    /// RFC 7541, 5.1.
-    fn number(&mut self, prefix: u32) -> Result<u64, HpackError> {
-        let most = (1_u64 << prefix) - 1;
-        let mut number = u64::from(self.byte()?) & most;
-        if number < most {
-            return Ok(number);
-        }
-        for shift in (0..28).step_by(7) {
-            let byte = self.byte()?;
-            number += u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(HpackError::Number)
-    }
-
-    /// RFC 7541, 5.2.
-    fn string<const N: usize>(&mut self) -> Result<Text<N>, HpackError> {
-        let coded = self.0.first().ok_or(HpackError::Short)? & 0x80 != 0;
-        let size = usize::try_from(self.number(7)?).map_err(|_| HpackError::Number)?;
-        let (string, rest) = self.0.split_at_checked(size).ok_or(HpackError::Short)?;
-        self.0 = rest;
-        let mut text = Text { bytes: zeroize::Zeroizing::new([0; N]), size: 0 };
-        let mut each = |byte| {
-            if let Some(place) = text.bytes.get_mut(text.size) {
-                *place = byte;
-            }
-            text.size += 1;
-        };
-        match coded {
-            true => huffman::decode(string, each)?,
-            false => string.iter().copied().for_each(&mut each),
-        }
-        Ok(text)
-    }
-}
-
-fn named(name: &[u8]) -> Name {
-    match name {
-        b":method" => Name::Method,
-        b":path" => Name::Path,
-        b"content-type" => Name::ContentType,
-        b"containerd-namespace" => Name::Namespace,
-        _ => Name::Other,
-    }
-}
-
-/// The names of the static table (RFC 7541, appendix A). Of its values only `:method: POST` matters.
-const STATIC: [&str; 61] = [
-    ":authority",
-    ":method",
-    ":method",
-    ":path",
-    ":path",
-    ":scheme",
-    ":scheme",
-    ":status",
-    ":status",
-    ":status",
-    ":status",
-    ":status",
-    ":status",
-    ":status",
-    "accept-charset",
-    "accept-encoding",
-    "accept-language",
-    "accept-ranges",
-    "accept",
-    "access-control-allow-origin",
-    "age",
-    "allow",
-    "authorization",
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-length",
-    "content-location",
-    "content-range",
-    "content-type",
-    "cookie",
-    "date",
-    "etag",
-    "expect",
-    "expires",
-    "from",
-    "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "last-modified",
-    "link",
-    "location",
-    "max-forwards",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "range",
-    "referer",
-    "refresh",
-    "retry-after",
-    "server",
-    "set-cookie",
-    "strict-transport-security",
-    "transfer-encoding",
-    "user-agent",
-    "vary",
-    "via",
-    "www-authenticate",
-];

@@ -1,7 +1,7 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B). Takes coded bytes, emits the decoded ones one by one to the
 //! caller, so that a value that must not be kept can be measured without being written anywhere.
 
-use super::hpack::HpackError;
+use super::HpackError;
 
 /// The end-of-string symbol, which never occurs in a valid string.
 const EOS: usize = 256;
@@ -94,7 +94,7 @@ pub(super) fn decode(coded: &[u8], mut each: impl FnMut(u8)) -> Result<(), Hpack
 
 /// The code of `byte` and its length in bits.
 #[cfg(test)]
-pub(super) fn code_of(byte: u8) -> (u32, usize) {
+pub(in crate::wire) fn code_of(byte: u8) -> (u32, usize) {
     let length = usize::from(LENGTHS[usize::from(byte)]);
     let begin = CODE.begin[length];
     let nth = CODE.symbols[begin..].iter().position(|symbol| *symbol == u16::from(byte)).unwrap();
