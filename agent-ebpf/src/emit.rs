@@ -5,12 +5,14 @@
 //! the number of steps (inlined in a loop it is 350,000 instructions on 6.18 and no verdict on 6.1).
 
 use aya_ebpf::{
-    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns, bpf_probe_read_user, bpf_ringbuf_output},
+    helpers::generated::{
+        bpf_get_smp_processor_id, bpf_ktime_get_boot_ns, bpf_probe_read_user, bpf_ringbuf_output,
+    },
     macros::map,
     maps::PerCpuArray,
 };
 use imgwarden_ebpf::{
-    CHUNK, LOST_SENDS, LOST_UNREADABLE, SEND, SEND_LIMIT, SEND_MORE, STEPS, SendHead, Stamp, UNREADABLE,
+    CHUNK, Key, LOST_SENDS, LOST_UNREADABLE, SEND, SEND_LIMIT, SEND_MORE, STEPS, SendHead, Stamp, UNREADABLE,
 };
 
 use crate::{
@@ -78,7 +80,7 @@ pub fn send(connection: u64, accepted: u64, source: Source) {
     sending.writes += 1;
     task::stamp(&mut sending.record.stamp);
     sending.record.stamp.kind = SEND;
-    let key = sending.record.stamp.process.key;
+    let key = Key { image: 0, ..sending.record.stamp.process.key };
     let head = &mut sending.record.head;
     head.kind = SEND_MORE;
     head.flags = 0;

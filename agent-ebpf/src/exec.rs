@@ -46,7 +46,11 @@ pub fn started(bprm: Address) -> Option<()> {
     recorded.exec.filename[0] = 0;
     // SAFETY: the destination is as large as said.
     unsafe {
-        bpf_probe_read_kernel_str(recorded.exec.filename.as_mut_ptr().cast(), FILENAME as u32, filename.cast());
+        bpf_probe_read_kernel_str(
+            recorded.exec.filename.as_mut_ptr().cast(),
+            FILENAME as u32,
+            filename.cast(),
+        );
     }
     arguments(task, &mut recorded.exec);
 
@@ -67,7 +71,7 @@ pub fn started(bprm: Address) -> Option<()> {
     recorded.exec.exe_len = recorded.filled as u32;
     recorded.exec.exe_whole = recorded.whole as u32;
     recorded.exec.zero = 0;
-    let key = task::key(task::leader(task));
+    let key = task::image_key(task::leader(task));
     if EXECS.insert(&key, &recorded.exec, 0).is_err() {
         lost(LOST_EXECS);
     }

@@ -9,7 +9,8 @@ use aya_ebpf::{
     maps::PerCpuArray,
 };
 use imgwarden_ebpf::{
-    ABOVE, BLOBS, FileKey, LOST_PATHS, LOST_REMOVALS, OTHER, PATH, REMOVAL, RemovalHead, SNAPSHOTS, Stamp, Watched,
+    ABOVE, BLOBS, FileKey, LOST_PATHS, LOST_REMOVALS, OTHER, PATH, REMOVAL, RemovalHead, SNAPSHOTS, Stamp,
+    Watched,
 };
 
 use crate::{

@@ -68,7 +68,9 @@ pub struct SocketKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Key {
     pub pid: u32,
-    pub zero: u32,
+    /// How many programs the process had executed (`self_exec_id`, inherited by its children): tells the images of one
+    /// process apart. 0 where the process itself is meant.
+    pub image: u32,
     /// When the thread group's leader started, in ticks since boot.
     pub start: u64,
 }
@@ -255,6 +257,7 @@ macro_rules! layout {
             TASK_FS: "task_struct.fs", Removals;
             FS_PWD: "fs_struct.pwd.dentry", Removals;
             TASK_MM: "task_struct.mm", Programs;
+            TASK_EXECS: "task_struct.self_exec_id", Programs;
             MM_EXE: "mm_struct.exe_file", Programs;
             MM_ARG_START: "mm_struct.arg_start", Programs;
             MM_ARG_END: "mm_struct.arg_end", Programs;

@@ -45,12 +45,14 @@ pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
     {
         Arguments {
             call: as_compat,
-            a: [REG_C0.load(), REG_C1.load(), REG_C2.load(), REG_C3.load()].map(|offset| register(regs, offset) & 0xffff_ffff),
+            a: [REG_C0.load(), REG_C1.load(), REG_C2.load(), REG_C3.load()]
+                .map(|offset| register(regs, offset) & 0xffff_ffff),
         }
     } else {
         Arguments {
             call: as_native,
-            a: [REG_A0.load(), REG_A1.load(), REG_A2.load(), REG_A3.load()].map(|offset| register(regs, offset)),
+            a: [REG_A0.load(), REG_A1.load(), REG_A2.load(), REG_A3.load()]
+                .map(|offset| register(regs, offset)),
         }
     };
     returned(&call, ret as u64);

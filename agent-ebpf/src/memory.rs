@@ -22,7 +22,11 @@ pub fn kernel<T: Copy>(base: Address, offset: u32) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     // SAFETY: the helper checks the source; the destination is our own and as large as said.
     let failed = unsafe {
-        bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, base.wrapping_add(offset as usize).cast())
+        bpf_probe_read_kernel(
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            base.wrapping_add(offset as usize).cast(),
+        )
     };
     // SAFETY: the helper filled it, and T is a number or pointer.
     if failed == 0 { Some(unsafe { value.assume_init() }) } else { None }
@@ -56,6 +60,10 @@ pub fn typed_pointer(base: Address, offset: u32) -> Option<Address> {
 pub fn current() -> Address {
     // SAFETY: both helpers only return the current task's address.
     unsafe {
-        if TYPED.load() == 1 { bpf_get_current_task_btf() as Address } else { bpf_get_current_task() as Address }
+        if TYPED.load() == 1 {
+            bpf_get_current_task_btf() as Address
+        } else {
+            bpf_get_current_task() as Address
+        }
     }
 }

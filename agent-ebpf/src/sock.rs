@@ -3,10 +3,10 @@
 //! An accepted socket inherits the listener's path, so `peer.path` is set for what clients send and not for replies;
 //! connections that are older than the agent match as well, by whatever path they were reached.
 
-use aya_ebpf::{
-    helpers::generated::{bpf_get_current_pid_tgid, bpf_probe_read_kernel_str, bpf_probe_read_user},
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_pid_tgid, bpf_probe_read_kernel_str, bpf_probe_read_user,
 };
-use imgwarden_ebpf::{NAME, SOCKETS, SEGMENTS, SocketKey};
+use imgwarden_ebpf::{NAME, SEGMENTS, SOCKETS, SocketKey};
 
 use crate::{
     emit::{self, Source},

@@ -17,7 +17,14 @@ use crate::{
 #[inline(always)]
 pub fn key(leader: Address) -> Key {
     let start: u64 = kernel(leader, TASK_START.load()).unwrap_or(0);
-    Key { pid: kernel(leader, TASK_TGID.load()).unwrap_or(0), zero: 0, start: start / NANOSECONDS_PER_TICK }
+    Key { pid: kernel(leader, TASK_TGID.load()).unwrap_or(0), image: 0, start: start / NANOSECONDS_PER_TICK }
+}
+
+/// The process and the program that it runs now.
+#[inline(always)]
+pub fn image_key(leader: Address) -> Key {
+    let image = if TASK_EXECS.load() == ABSENT { 0 } else { kernel(leader, TASK_EXECS.load()).unwrap_or(0) };
+    Key { image, ..key(leader) }
 }
 
 #[inline(always)]
@@ -27,7 +34,7 @@ pub fn leader(task: Address) -> Address {
 
 #[inline(always)]
 fn kin(leader: Address, into: &mut Kin) {
-    into.key = key(leader);
+    into.key = image_key(leader);
     // SAFETY: `comm` is 16 bytes in the kernel and here.
     unsafe {
         bpf_probe_read_kernel(
