@@ -151,3 +151,87 @@ impl JsonSchema for Pattern {
         schemars::json_schema!({"type": "string", "format": "name pattern"})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn patterns_mean_names() {
+        let id = format!("sha256:{}", "0a".repeat(32));
+        let digested = format!("docker.io/library/nginx@{id}");
+        for (pattern, name, means) in [
+            ("nginx", "docker.io/library/nginx:latest", true),
+            ("nginx", "docker.io/library/nginx:1", false),
+            ("index.docker.io/rancher/pause:3.5", "docker.io/rancher/pause:3.5", true),
+            ("nginx:1.*", "docker.io/library/nginx:1.27", true),
+            ("nginx:1.*", "docker.io/library/nginx:2.0", false),
+            ("nginx:1.*", "docker.io/other/nginx:1.27", false),
+            ("nginx*", "docker.io/library/nginx:1.27", true),
+            ("nginx*", &digested, true),
+            ("nginx:*", &digested, false),
+            ("nginx@*", &digested, true),
+            ("rancher/*", "docker.io/rancher/pause:3.5", true),
+            ("rancher/*", "docker.io/rancher/a/b:1", false),
+            ("rancher/**", "docker.io/rancher/a/b:1", true),
+            ("index.docker.io/rancher/*", "docker.io/rancher/pause:3.5", true),
+            ("docker.io/nginx:*", "docker.io/library/nginx:1", true),
+            ("docker.io/**", "docker.io/library/nginx:1", true),
+            ("docker.io/**", "quay.io/library/nginx:1", false),
+            ("r.example.com/base/**", "r.example.com/base/a/b:1", true),
+            ("r.example.com/base/**", "r.example.com/base/a:1", true),
+            ("r.example.com/base/**", "r.example.com/basement/a:1", false),
+            ("r.example.com:5000/*", "r.example.com:5000/a:1", true),
+            ("r.example.com/*/app", "r.example.com/x/app:latest", true),
+            ("r.example.com/*/app", "r.example.com/x/app:1", false),
+            ("r.example.com/**/app:*", "r.example.com/app:1", true),
+            ("r.example.com/**/app:*", "r.example.com/x/y/app:1", true),
+            ("*.example.com/**", "r.example.com/x:1", true),
+            ("*/pause:*", "registry.k8s.io/pause:3.10", true),
+            ("**/pause:*", "docker.io/rancher/pause:3.5", true),
+            ("**", "docker.io/library/nginx:1", true),
+            ("**", &id, true),
+            ("[fd00::1]:5000/*", "[fd00::1]:5000/a:1", true),
+            (&id, &id, true),
+            ("sha256:0a*", &id, true),
+            ("sha256:0b*", &id, false),
+        ] {
+            assert_eq!(pattern.parse::<Pattern>().unwrap().matches(name), means, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_with_what_would_be() {
+        for (pattern, why) in [
+            ("", "a name pattern is empty"),
+            (
+                "r.io/app**:1",
+                r#""r.io/app**:1" is no name pattern: `**` stands for whole path elements; write "r.io/**/app*:1""#,
+            ),
+            (
+                "r.io/{a,b}*",
+                r#""r.io/{a,b}*" is no name pattern: of the characters that no image name has, only `*` has a meaning"#,
+            ),
+            ("Nginx", r#""Nginx" is no name pattern"#),
+        ] {
+            assert_eq!(pattern.parse::<Pattern>().unwrap_err().to_string(), why);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_pattern_or_refused(text in "[a-z0-9.:@/*_\\[\\]-]{0,60}|\\PC{0,60}", name in "\\PC{0,60}") {
+            if let Ok(pattern) = text.parse::<Pattern>() {
+                pattern.matches(&name);
+            }
+        }
+
+        #[test]
+        fn a_name_means_itself(name in "[a-z]{1,8}(\\.io)?/[a-z]{1,8}(:[a-z0-9]{1,4})?") {
+            let normal = name::normalise(&name).unwrap();
+            prop_assert!(name.parse::<Pattern>().unwrap().matches(&normal));
+        }
+    }
+}

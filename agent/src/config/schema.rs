@@ -31,7 +31,8 @@ pub struct Config {
     /// What is protected without a rule. These stand beside `[[protect]]`.
     pub defaults: Defaults,
     /// What else is protected, any number of times; of the rules that match a name, the one with the highest priority
-    /// counts, and of equals the first.
+    /// counts, and of equals the first. A rule
+    /// needs `names` or `used`.
     pub protect: Vec<Protect>,
     /// Where image tarballs lie.
     pub archives: Archives,
@@ -135,7 +136,7 @@ pub struct Defaults {
     /// Protect imgwarden's own image, as critical.
     #[serde(rename = "self")]
     pub own: bool,
-    /// Protect every image found in `[archives]`, as high.
+    /// Protect every image found in `[archives]`, as normal.
     pub archives: bool,
     /// Name patterns that win over everything.
     pub excluded: Vec<Pattern>,
@@ -227,7 +228,9 @@ impl Default for Disk {
 }
 
 /// How the kernel is watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     #[default]

@@ -326,3 +326,104 @@ pub(super) mod or_off {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed<T: FromStr<Err = ValueError> + fmt::Display>(text: &str) -> Option<String> {
+        text.parse::<T>().ok().map(|value| value.to_string())
+    }
+
+    #[test]
+    fn durations_are_read_and_written_in_the_units_people_use() {
+        for (text, seconds, printed) in [
+            ("60s", 60, "1m"),
+            ("168h", 604_800, "7d"),
+            ("1w", 604_800, "7d"),
+            ("1h30m", 5400, "1h30m"),
+            ("90s", 90, "1m30s"),
+            ("0s", 0, "0s"),
+        ] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(
+                (span.get(), span.to_string().as_str()),
+                (Duration::from_secs(seconds), printed),
+                "{text}"
+            );
+        }
+        assert_eq!("250ms".parse::<Span>().unwrap().get(), Duration::from_millis(250));
+        for wrong in [
+            "",
+            "7",
+            "d",
+            "7 d",
+            "7days",
+            "-1s",
+            "1m1h",
+            "1h1h",
+            "99999999999999999999s",
+            "9999999999999999w",
+        ] {
+            assert_eq!(parsed::<Span>(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_rates_shares_and_limits_are_read_and_written() {
+        assert_eq!(parsed::<Size>("4MiB").as_deref(), Some("4MiB"));
+        assert_eq!(parsed::<Size>("2048KiB").as_deref(), Some("2MiB"));
+        assert_eq!(parsed::<Size>("1500B").as_deref(), Some("1500B"));
+        assert_eq!(parsed::<Size>("0B").as_deref(), Some("0B"));
+        for wrong in ["4", "4MB", "4 MiB", "-4MiB", "MiB", "99999999TiB", "4.5GiB"] {
+            assert_eq!(parsed::<Size>(wrong), None, "{wrong}");
+        }
+        assert_eq!("20/h".parse(), Ok(Rate { count: 20, per: Duration::from_secs(3600) }));
+        assert_eq!(parsed::<Rate>("0/d").as_deref(), Some("0/d"));
+        for wrong in ["20", "20/", "/h", "20/w", "x/h", "20h/h", "99999999999/h"] {
+            assert_eq!(parsed::<Rate>(wrong), None, "{wrong}");
+        }
+        for (text, printed) in
+            [("5%", "5%"), ("7.5%", "7.5%"), ("7.25%", "7.25%"), ("0.05%", "0.05%"), ("100%", "100%")]
+        {
+            assert_eq!(parsed::<Percent>(text).as_deref(), Some(printed));
+        }
+        for wrong in ["5", "101%", "100.01%", "-1%", "5.125%", "5.%", "%", "5 %"] {
+            assert_eq!(parsed::<Percent>(wrong), None, "{wrong}");
+        }
+        assert_eq!(Percent(500).of(u64::MAX), u64::MAX / 20);
+        assert_eq!("auto".parse(), Ok(Floor::Auto));
+        assert_eq!("8%".parse(), Ok(Floor::Share(Percent(800))));
+        assert_eq!("20GiB".parse(), Ok(Floor::Bytes(Size(20 << 30))));
+        assert_eq!("much".parse::<Floor>(), Err(ValueError::Floor("much".into())));
+    }
+
+    #[test]
+    fn a_ring_is_what_every_kernel_takes() {
+        for (text, bytes) in [("64KiB", 1 << 16), ("4MiB", 4 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(text.parse::<Ring>().map(Ring::bytes), Ok(bytes));
+        }
+        for wrong in ["0B", "4KiB", "3MiB", "65537B", "2GiB"] {
+            assert_eq!(wrong.parse::<Ring>(), Err(ValueError::Ring(wrong.into())));
+        }
+        assert_eq!("x".parse::<Ring>(), Err(ValueError::Size("x".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_value_or_refused(text in "[0-9a-zA-Z%/. -]{0,24}|\\PC{0,24}") {
+            let _ = (text.parse::<Span>(), text.parse::<Size>(), text.parse::<Rate>());
+            let _ = (text.parse::<Percent>(), text.parse::<Floor>(), text.parse::<Ring>());
+        }
+
+        #[test]
+        fn what_is_printed_is_read_back(millis in 0..u64::MAX / 2, share in 0..=10_000_u16) {
+            let span = Span(Duration::from_millis(millis));
+            prop_assert_eq!(span.to_string().parse(), Ok(span));
+            prop_assert_eq!(Size(millis).to_string().parse(), Ok(Size(millis)));
+            prop_assert_eq!(Percent(share).to_string().parse(), Ok(Percent(share)));
+        }
+    }
+}

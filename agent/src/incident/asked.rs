@@ -5,7 +5,7 @@
 //! could have done it, and never uses one request to explain two things.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +13,10 @@ use std::{
 use crate::{
     digest::Digest,
     probe::record::{Boottime, Process, ProcessKey},
-    wire::request::{Call, Header, Method, Request, Shape, Symbol},
+    wire::{
+        method::Known,
+        request::{Call, Header, Method, Request, Shape, Symbol},
+    },
 };
 
 /// How many requests are kept. One that falls out can't be named any more: `forgotten` counts it.
@@ -34,22 +37,21 @@ const MOST_ENDED: usize = 1024;
 /// Symbols that are known to be no deletion.
 const MOST_SYMBOLS: usize = 4096;
 
-const REMOVE_IMAGE: [&str; 2] =
-    ["/runtime.v1.ImageService/RemoveImage", "/runtime.v1alpha2.ImageService/RemoveImage"];
-const IMAGES_DELETE: &str = "/containerd.services.images.v1.Images/Delete";
+/// What a CRI removal may be called.
+const REMOVE_IMAGE: [Known; 2] = [Known::RemoveImage, Known::RemoveImageAlpha];
 
 /// What a request's reference meant when it was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meant {
-    /// The image ID, if the reference named an image that existed.
-    pub id: Option<Digest>,
+    /// The image IDs, if the reference named an image that existed; several if the name moved lately.
+    pub ids: BTreeSet<Digest>,
     /// The names that the image had.
-    pub names: Vec<String>,
+    pub names: BTreeSet<String>,
 }
 
 impl Meant {
     fn nothing(&self) -> bool {
-        self.id.is_none() && self.names.is_empty()
+        self.ids.is_empty() && self.names.is_empty()
     }
 }
 
@@ -128,6 +130,13 @@ impl Book {
         if matches!(request.call, Call::Lost | Call::Opaque(Shape::Other)) {
             return;
         }
+        if let Method::Symbol(symbol) = request.method {
+            // What is known of a symbol now was true of its requests before.
+            let same = |asked: &&mut Asked| asked.request.method == Method::Symbol(symbol);
+            for asked in self.asked.iter_mut().filter(same) {
+                asked.request.ruled_out = request.ruled_out;
+            }
+        }
         if self.asked.len() >= MOST {
             self.asked.pop_front();
             self.forgotten += 1;
@@ -143,7 +152,7 @@ impl Book {
             }
             if asked.meant.nothing()
                 && references(&asked.request.call)
-                    .is_some_and(|text| text == name || meant.id.is_some_and(|id| text == id.to_string()))
+                    .is_some_and(|text| text == name || meant.ids.iter().any(|id| text == id.to_string()))
             {
                 asked.meant = meant.clone();
             }
@@ -257,7 +266,7 @@ impl Book {
 
     fn fits_deletion(&self, request: &Request, meant: &Meant, id: Option<Digest>, names: &[String]) -> Fit {
         let means_image = || {
-            id.is_some() && meant.id == id || meant.names.iter().any(|name| names.contains(name))
+            id.is_some_and(|id| meant.ids.contains(&id)) || meant.names.iter().any(|name| names.contains(name))
         };
         match &request.call {
             // CRI has no namespace header: it always means its own, which is the watched one.
@@ -268,7 +277,7 @@ impl Book {
             Call::Opaque(Shape::ImageSpec { .. }) if means_image() && self.may_be(request, &REMOVE_IMAGE) => {
                 Fit::Shape
             }
-            Call::Opaque(Shape::Name { name }) if self.may_be(request, &[IMAGES_DELETE]) => {
+            Call::Opaque(Shape::Name { name }) if self.may_be(request, &[Known::ImagesDelete]) => {
                 self.here(request, Fit::Shape, names.contains(name) && !meant.nothing())
             }
             _ => Fit::No,
@@ -292,10 +301,10 @@ impl Book {
 
     /// A symbol may still be one of `methods`: neither did it prove harmless, nor did a later literal of all of them
     /// show that the older entries are others.
-    fn may_be(&self, request: &Request, methods: &[&str]) -> bool {
+    fn may_be(&self, request: &Request, methods: &[Known]) -> bool {
         match request.method {
             Method::Symbol(symbol) => {
-                !self.innocent.contains(&symbol) && methods.iter().any(|method| !request.rules_out(method))
+                !self.innocent.contains(&symbol) && methods.iter().any(|method| !request.ruled_out.contains(*method))
             }
             Method::Lost => true,
             Method::Path(_) => false,

@@ -20,10 +20,12 @@ use super::{
     loss::{Damage, Folder, UNEXPLAINED},
 };
 use crate::{
+    audit::cause::Cause,
     digest::Digest,
     inventory::{
-        Inventory,
-        image::{Content, Image, ImageRecord, Labels},
+        self,
+        Inventory, Resolution,
+        image::{Content, ImageRecord, Labels},
     },
     probe::record::{Boottime, Entry, ProcessKey, Removal},
     wire::request::{Call, Header, Method, Request},
@@ -142,7 +144,10 @@ impl Join {
     }
 
     pub fn request(&mut self, request: Request, inventory: &Inventory) {
-        let meant = references(&request.call).map(|text| inventory.meant(text)).unwrap_or_default();
+        let meant = references(&request.call)
+            .map(|text| inventory.resolve_since(text, request.at))
+            .map(|Resolution { name: _, ids, names }| Meant { ids, names })
+            .unwrap_or_default();
         self.book.add(request, meant);
     }
 
@@ -210,8 +215,9 @@ impl Join {
         out: &mut Vec<Outcome>,
     ) {
         let blame = self.book.blame(&Question::ContentDeleted { digest }, at);
-        for image in inventory.owners_of_blob(digest) {
-            let incident = self.damaged(&image, &blame, cause::of_request(&blame, None, &self.facts), at, inventory);
+        for image in listed(inventory, inventory.owners_of_blob(digest)) {
+            let cause = cause::of_request(&blame, None, &self.facts);
+            let incident = self.damaged(&image, &blame, cause, at, inventory);
             self.open(incident, at, out);
         }
     }
@@ -315,23 +321,24 @@ impl Join {
             .or(gone.first().map(|(_, first)| *first))
             .unwrap_or(at);
         let records: Vec<ImageRecord> = gone.into_iter().map(|(record, _)| record).collect();
-        let orphaned = inventory.orphaned_by(&records, content.as_deref());
-        let remaining = image.map(|id| inventory.names_of(id)).unwrap_or_default();
+        let names: Vec<String> = records.iter().map(|record| record.name.clone()).collect();
+        let orphaned = orphaned(inventory.orphaned_by(&names));
+        let remaining = remaining(inventory, image);
         self.incident(Kind::Deleted, image, records, remaining, content, blame, cause, orphaned, (at, began))
     }
 
     fn damaged(
         &mut self,
-        image: &Image,
+        content: &Arc<Content>,
         blame: &Blame,
-        cause: crate::audit::cause::Cause,
+        cause: Cause,
         at: Boottime,
         inventory: &Inventory,
     ) -> Incident {
-        let id = image.content.id;
-        let remaining = id.map(|id| inventory.names_of(id)).unwrap_or_default();
-        let records = image.records.clone();
-        let content = Some(image.content.clone());
+        let id = content.id;
+        let remaining = remaining(inventory, id);
+        let records = records_of(inventory, content);
+        let content = Some(Arc::clone(content));
         let began = cause::request(blame).map_or(at, |(asked, _)| asked.request.at);
         let orphaned = Orphaned::default();
         self.incident(Kind::Damaged, id, records, remaining, content, blame, cause, orphaned, (at, began))
@@ -346,7 +353,7 @@ impl Join {
         remaining: Vec<String>,
         content: Option<Arc<Content>>,
         blame: &Blame,
-        cause: crate::audit::cause::Cause,
+        cause: Cause,
         orphaned: Orphaned,
         (at, began): (Boottime, Boottime),
     ) -> Incident {
@@ -451,9 +458,9 @@ impl Join {
                 continue;
             }
             let owned = match removal.entry {
-                Entry::Blob(digest) => !inventory.owners_of_blob(digest).is_empty(),
+                Entry::Blob(digest) => !listed(inventory, inventory.owners_of_blob(digest)).is_empty(),
                 Entry::Snapshot(number) => {
-                    self.numbers.get(&number).is_some_and(|chain| !inventory.owners_of_chain(*chain).is_empty())
+                    self.numbers.get(&number).is_some_and(|chain| !owners_of_chain(inventory, *chain).is_empty())
                 }
                 Entry::Directory => false,
             };
@@ -468,10 +475,12 @@ impl Join {
 
     fn damage_by(&mut self, removal: Removal, inventory: &Inventory, by_server: bool, out: &mut Vec<Outcome>) {
         let owners = match removal.entry {
-            Entry::Blob(digest) => inventory.owners_of_blob(digest),
-            Entry::Snapshot(number) => {
-                self.numbers.get(&number).map(|chain| inventory.owners_of_chain(*chain)).unwrap_or_default()
-            }
+            Entry::Blob(digest) => listed(inventory, inventory.owners_of_blob(digest)),
+            Entry::Snapshot(number) => self
+                .numbers
+                .get(&number)
+                .map(|chain| owners_of_chain(inventory, *chain))
+                .unwrap_or_default(),
             Entry::Directory => Vec::new(),
         };
         if owners.is_empty() {
@@ -479,8 +488,8 @@ impl Join {
             return;
         }
         for owner in owners {
-            let image = owner.content.id;
-            let target = owner.content.target.digest;
+            let image = owner.id;
+            let target = owner.target.digest;
             let same = |damage: &&mut Damage| {
                 damage.target == target
                     && damage.by_server == by_server
@@ -497,7 +506,7 @@ impl Join {
         for damage in self.damage.extract_if(.., |damage| damage.due() <= now).collect::<Vec<_>>() {
             let Damage { image, target, removals, by_server } = damage;
             let (Some(first), Some(last)) = (removals.first(), removals.last()) else { continue };
-            let Some(owner) = inventory.image_of_target(target) else {
+            let Some(owner) = inventory.content(target) else {
                 for removal in removals {
                     self.astray(removal, out);
                 }
@@ -507,7 +516,7 @@ impl Join {
             for removal in &removals {
                 match removal.entry {
                     Entry::Blob(digest) => {
-                        let size = owner.content.blobs.iter().find(|blob| blob.digest == digest);
+                        let size = owner.blobs.iter().find(|blob| blob.digest == digest);
                         lost.blobs.insert(digest, size.map_or(0, |blob| blob.size));
                     }
                     Entry::Snapshot(number) => match self.numbers.get(&number) {
@@ -518,7 +527,7 @@ impl Join {
                 }
             }
             let cause = if by_server { cause::of_collection() } else { cause::of_removal(first) };
-            let mut incident = self.damaged(&owner, &Blame::Nobody, cause, first.at, inventory);
+            let mut incident = self.damaged(owner, &Blame::Nobody, cause, first.at, inventory);
             if !by_server {
                 incident.actor = Some(first.process.clone());
                 incident.burst =
@@ -626,6 +635,30 @@ impl Join {
             self.closed.pop_front();
         }
     }
+}
+
+/// Contents that a name points to now.
+fn listed(inventory: &Inventory, contents: Vec<Arc<Content>>) -> Vec<Arc<Content>> {
+    contents.into_iter().filter(|content| !records_of(inventory, content).is_empty()).collect()
+}
+
+fn owners_of_chain(inventory: &Inventory, chain: Digest) -> Vec<Arc<Content>> {
+    let all = inventory.all().into_iter().map(|image| image.content);
+    all.filter(|content| content.chain.contains(&chain)).collect()
+}
+
+fn records_of(inventory: &Inventory, content: &Content) -> Vec<ImageRecord> {
+    inventory.records().filter(|record| record.target.digest == content.target.digest).cloned().collect()
+}
+
+fn remaining(inventory: &Inventory, image: Option<Digest>) -> Vec<String> {
+    image.map(|id| inventory.names_of(id).into_iter().collect()).unwrap_or_default()
+}
+
+fn orphaned(orphaned: inventory::Orphaned) -> Orphaned {
+    let inventory::Orphaned { last_name, names, blobs, chain, bytes: _ } = orphaned;
+    let blobs = blobs.into_iter().map(|blob| (blob.digest, blob.size)).collect();
+    Orphaned { last_name, names, blobs, snapshots: chain }
 }
 
 /// The labels of a pin that were there and are not any more.

@@ -1,7 +1,8 @@
 //! What `wire` emits: one gRPC call that a client sent.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
+use super::method::MethodSet;
 use crate::probe::record::{Boottime, Connection, Process};
 
 /// One gRPC call, as far as it could be known from the side.
@@ -17,8 +18,12 @@ pub struct Request {
     /// The `containerd-namespace` header.
     pub namespace: Header,
     pub call: Call,
-    /// Whether the connection was seen from its first byte.
+    /// Whether the connection was seen from its first byte, without a gap in its headers.
     pub whole: bool,
+    /// If `method` is a symbol: methods that it is not, because the client sent their paths in full while the
+    /// symbol's entry was alive, which an encoder does not do with a path that has an entry. True of all requests
+    /// with this symbol, earlier ones included.
+    pub ruled_out: MethodSet,
 }
 
 /// `:path` of the call.
@@ -36,7 +41,8 @@ pub enum Method {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol {
     pub connection: Connection,
-    /// Insertions seen on the connection, less the index: negative, and stable while the connection lives.
+    /// Insertions seen on the connection, less the index, less 2^32 for each time that any connection's count
+    /// began anew: negative, stable while the connection's headers are seen without a gap, and never used again.
     pub slot: i64,
 }
 
@@ -104,7 +110,10 @@ pub enum Call {
 }
 
 /// The first message of a call with an unknown method, by its protobuf shape.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The strings have the form of names, but what the method is nobody knows: they may be anything, a secret included.
+/// They are there to be compared with the inventory's names, and must not be printed before they were found in it.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Shape {
     /// `f1{f1 "…"}`: ImageStatus, RemoveImage or PullImage of this image.
     ImageSpec { image: String },
@@ -114,4 +123,15 @@ pub enum Shape {
     Pair { first: String, second: String },
     /// None of these, or longer than 1 KiB.
     Other,
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ImageSpec { image: _ } => "ImageSpec(not shown)",
+            Self::Name { name: _ } => "Name(not shown)",
+            Self::Pair { first: _, second: _ } => "Pair(not shown)",
+            Self::Other => "Other",
+        })
+    }
 }
