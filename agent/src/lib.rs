@@ -16,7 +16,7 @@ pub mod digest;
 pub mod hold;
 pub mod incident;
 pub mod inventory;
-//KEEPER
+pub mod keeper;
 pub mod name;
 pub mod probe;
 pub mod serve;

@@ -3,7 +3,10 @@
 //! Looks for what a part provides, not for how it was installed; installs what is missing, one line a step. It never
 //! replaces what is there, and stops on a machine without apt with the list of what to install.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, bail};
 
@@ -96,6 +99,11 @@ pub(crate) fn run(quiet: bool) -> Result<()> {
     let cache = cache()?;
     bpf_linker::setup(&cache, Path::new(LLVM_PREFIX), quiet)?;
     containerd::setup(&cache, quiet)
+}
+
+/// The program that links eBPF objects.
+pub(crate) fn bpf_linker() -> Result<PathBuf> {
+    Ok(bpf_linker::program(&cache()?))
 }
 
 /// Installs the packages of these parts.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::command::{cargo, run};
 
 /// The version whose output was tried in kernels.
-pub(crate) const VERSION: &str = "0.13.0";
+const VERSION: &str = "0.13.0";
 
 /// Where it is installed.
 fn root(cache: &Path) -> PathBuf {
@@ -15,7 +15,7 @@ fn root(cache: &Path) -> PathBuf {
 }
 
 /// The program.
-pub(crate) fn program(cache: &Path) -> PathBuf {
+pub(super) fn program(cache: &Path) -> PathBuf {
     root(cache).join("bin/bpf-linker")
 }
 
