@@ -2,6 +2,8 @@
 //!
 //! Needs root (or CAP_BPF and CAP_PERFMON) and a kernel with BTF; the programs are attached while a test runs.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests panic")]
+
 use std::{
     fs,
     io::{Read, Write},
