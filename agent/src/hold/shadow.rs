@@ -197,7 +197,8 @@ fn merged(image: &Image, remembered: &[Image]) -> Image {
         if records.is_empty() {
             records.clone_from(old_records);
         }
-        let lost = old.blobs.iter().filter(|old| !image.content.blobs.iter().any(|blob| blob.digest == old.digest));
+        let lost =
+            old.blobs.iter().filter(|old| !image.content.blobs.iter().any(|blob| blob.digest == old.digest));
         content.blobs.extend(lost.cloned());
         if content.id.is_none() {
             content.id = old.id;
