@@ -9,15 +9,15 @@
 
 pub mod archive;
 pub mod audit;
-//TMP pub mod cli;
+pub mod cli;
 pub mod config;
 pub mod containerd;
 pub mod digest;
 pub mod hold;
-//TMP pub mod incident;
+pub mod incident;
 pub mod inventory;
-//TMP pub mod keeper;
+pub mod keeper;
 pub mod name;
 pub mod probe;
-//TMP pub mod serve;
+pub mod serve;
 pub mod wire;

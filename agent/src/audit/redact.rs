@@ -23,16 +23,9 @@ const SECRET: [&str; 10] = [
     "credential",
 ];
 /// Options that take `name:secret`, or a secret alone.
-const PAIRS: [&str; 8] = [
-    "--user",
-    "--creds",
-    "--auth",
-    "--src-creds",
-    "--dest-creds",
-    "--username-password",
-    "--proxy-user",
-    "-u",
-];
+const PAIRS: [&str; 5] = ["--creds", "--auth", "--src-creds", "--dest-creds", "--username-password"];
+/// Options that take `name:secret`, or a name alone (`sudo -u alice`).
+const USERS: [&str; 3] = ["--user", "-u", "--proxy-user"];
 /// Programs in which `-p` is a password.
 const SHORT_P: [&str; 10] =
     ["docker", "nerdctl", "podman", "skopeo", "buildah", "helm", "oras", "crane", "mysql", "sshpass"];
@@ -46,6 +39,7 @@ pub fn argv(argv: &[String]) -> Vec<String> {
         masked.push(match std::mem::replace(&mut next, Next::Plain) {
             Next::Secret => MASK.to_owned(),
             Next::Pair => pair(argument),
+            Next::User => user(argument),
             Next::Plain => {
                 next = following(argument, program);
                 self::argument(argument, program)
@@ -60,13 +54,17 @@ pub fn argv(argv: &[String]) -> Vec<String> {
 enum Next {
     Plain,
     Secret,
-    /// `name:secret`.
+    /// `name:secret`, or a secret.
     Pair,
+    /// `name:secret`, or a name.
+    User,
 }
 
 fn following(argument: &str, program: &str) -> Next {
     if PAIRS.contains(&argument) {
         Next::Pair
+    } else if USERS.contains(&argument) {
+        Next::User
     } else if argument == "-p" && SHORT_P.contains(&program) || option(argument).is_some_and(secret) {
         Next::Secret
     } else {
@@ -95,6 +93,9 @@ fn argument(text: &str, program: &str) -> String {
         if PAIRS.contains(&name) {
             return format!("{name}={}", pair(value));
         }
+        if USERS.contains(&name) {
+            return format!("{name}={}", user(value));
+        }
         if secret(name.trim_start_matches('-')) {
             return format!("{name}={MASK}");
         }
@@ -115,6 +116,11 @@ fn pair(text: &str) -> String {
         None if text.is_empty() => String::new(),
         None => MASK.to_owned(),
     }
+}
+
+/// `name:secret`, or a name alone, which stays.
+fn user(text: &str) -> String {
+    if text.contains(':') { pair(text) } else { text.to_owned() }
 }
 
 /// `scheme://user:secret@host`.
@@ -154,16 +160,27 @@ fn headers(text: &str) -> String {
 fn words(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut hide = Next::Plain;
+    // A credential in quotes may hold blanks: it is hidden up to the quote that ends it.
+    let mut quoted = None;
     for piece in text.split_inclusive(|blank: char| blank.is_whitespace()) {
         let word = piece.trim_end();
         let blank = &piece[word.len()..];
         let single = word.len() == text.len();
+        if let Some(quote) = quoted {
+            if word.contains(quote) {
+                quoted = None;
+            }
+            masked.push_str(blank);
+            continue;
+        }
+        let before = masked.len();
         match std::mem::replace(&mut hide, Next::Plain) {
             Next::Secret if !word.is_empty() => masked.push_str(MASK),
             Next::Pair if !word.is_empty() => masked.push_str(&pair(word)),
-            before => {
+            Next::User if !word.is_empty() => masked.push_str(&user(word)),
+            kept => {
                 if word.is_empty() {
-                    hide = before;
+                    hide = kept;
                 } else if token(word) {
                     masked.push_str(MASK);
                 } else {
@@ -172,6 +189,9 @@ fn words(text: &str) -> String {
                     match assigned {
                         Some((name, value)) if PAIRS.contains(&name) => {
                             masked.extend([name, "=", &pair(value)]);
+                        }
+                        Some((name, value)) if USERS.contains(&name) => {
+                            masked.extend([name, "=", &user(value)]);
                         }
                         Some((name, _)) if secret(name.trim_start_matches(['-', '\'', '"'])) => {
                             masked.extend([name, "=", MASK]);
@@ -184,9 +204,25 @@ fn words(text: &str) -> String {
                 }
             }
         }
+        if masked[before..].ends_with(MASK) {
+            quoted = open_quote(word);
+        }
         masked.push_str(blank);
     }
     masked
+}
+
+/// The quote that `word` opens and doesn't close.
+fn open_quote(word: &str) -> Option<char> {
+    let mut open = None;
+    for character in word.chars().filter(|character| matches!(character, '"' | '\'')) {
+        match open {
+            None => open = Some(character),
+            Some(quote) if quote == character => open = None,
+            Some(_) => {}
+        }
+    }
+    open
 }
 
 /// An AWS access key id, a JWT, or a token with the prefix of a well-known issuer.
@@ -241,6 +277,9 @@ mod tests {
             &["sh", "-c", "PASSWORD=hunter2 ctr images rm x"],
             &["sh", "-c", "ctr images pull --user me:hunter2 x && ctr images rm x"],
             &["sh", "-c", "crictl pull --password  hunter2 x"],
+            &["sh", "-c", "crictl pull --password 'my hunter2' x"],
+            &["sh", "-c", "PASSWORD=\"my hunter2\" crictl pull x"],
+            &["sh", "-c", "crictl pull --creds \"me:my hunter2\" x"],
             &["sh", "-c", "curl 'https://me:hunter2@a/' https://you:hunter2@b"],
         ] {
             let after = masked(line);
@@ -263,6 +302,8 @@ mod tests {
             &["docker", "login", "--password-stdin", "registry.example.com"],
             &["sh", "-c", "crictl rmi --prune; echo done"],
             &["mkdir", "-p", "/a/b"],
+            &["sudo", "-u", "alice", "crictl", "rmi", "x"],
+            &["sh", "-c", "sudo -u alice crictl rmi x"],
             &["kubelet", "--config=/var/lib/kubelet/config.yaml", "--image-gc-high-threshold=85"],
         ] {
             assert_eq!(masked(line), line);
