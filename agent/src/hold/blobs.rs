@@ -122,7 +122,8 @@ pub fn gc_labels(
                 .map(|document| document.gc_labels())
                 .unwrap_or_default();
             for (key, child) in children {
-                let refers = |(key, value): (&String, &String)| key.starts_with(GC_CONTENT) && *value == child;
+                let refers =
+                    |(key, value): (&String, &String)| key.starts_with(GC_CONTENT) && *value == child;
                 if present(&child) && !blob.labels.iter().any(refers) {
                     labels.insert(key, child);
                 }

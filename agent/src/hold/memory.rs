@@ -63,7 +63,10 @@ pub(super) fn is_own(record: &ImageRecord) -> bool {
 }
 
 /// What [`pack`] packed, with the labels of the shadow's blobs; `None`: not a record of imgwarden's making.
-pub(super) fn unpack(record: &ImageRecord, blob_labels: impl Fn(Digest) -> Labels) -> Option<(Image, String)> {
+pub(super) fn unpack(
+    record: &ImageRecord,
+    blob_labels: impl Fn(Digest) -> Labels,
+) -> Option<(Image, String)> {
     let ImageRecord { name: _, target, labels } = record;
     let snapshotter = labels.get(SNAPSHOTTER)?.clone();
     let mut names: BTreeMap<usize, ImageRecord> = numbered(labels, NAME, NAMES)
@@ -104,8 +107,8 @@ pub(super) fn unpack(record: &ImageRecord, blob_labels: impl Fn(Digest) -> Label
 pub(super) fn shadowed(labels: &Labels) -> Labels {
     let mut packed = Packed::default();
     for (key, value) in labels {
-        let aside = key.starts_with("containerd.io/gc.")
-            && !key.starts_with(crate::inventory::document::GC_CONTENT);
+        let aside =
+            key.starts_with("containerd.io/gc.") && !key.starts_with(crate::inventory::document::GC_CONTENT);
         packed.put(if aside { format!("{KEPT}{key}") } else { key.clone() }, value);
     }
     packed.0

@@ -28,7 +28,8 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
 pub(super) async fn check(tools: &Tools, image: &Image) -> Result<State, HoldError> {
     let standing = records::standing(tools, &image.records).await?;
     if standing.len() < image.records.len() || standing.is_empty() {
-        let why = format!("{} of {} names are gone", image.records.len() - standing.len(), image.records.len());
+        let why =
+            format!("{} of {} names are gone", image.records.len() - standing.len(), image.records.len());
         return Ok(State::No { why });
     }
     if let Some(record) = standing.iter().find(|record| !mark::is_pinned(&record.labels)) {
@@ -60,11 +61,15 @@ pub(super) async fn reported(tools: &Tools, id: Digest) -> Result<State, HoldErr
     }
     let version = version(tools).await?;
     if is_too_old(&version) {
-        return Ok(State::Ineffective { why: format!("containerd {version} is too old: CRI does not report pins") });
+        return Ok(State::Ineffective {
+            why: format!("containerd {version} is too old: CRI does not report pins"),
+        });
     }
     match status_when(tools, id, LEARNS, |status| status.pinned).await? {
         Some(status) if status.pinned => Ok(State::Yes),
-        Some(_) => Ok(State::Ineffective { why: format!("CRI of containerd {version} does not report the pin") }),
+        Some(_) => {
+            Ok(State::Ineffective { why: format!("CRI of containerd {version} does not report the pin") })
+        }
         None => Ok(State::No { why: "CRI doesn't know the image".to_owned() }),
     }
 }

@@ -3,9 +3,7 @@
 
 use super::{HoldError, Tools, mark};
 use crate::{
-    containerd::{
-        images::{self, MANAGED},
-    },
+    containerd::images::{self, MANAGED},
     inventory::image::{ImageRecord, Labels},
 };
 
@@ -66,7 +64,11 @@ pub async fn touch(tools: &Tools, records: &[ImageRecord]) -> Result<usize, Hold
 }
 
 /// Sets the labels; `false`: nothing to set, or the record has gone meanwhile.
-pub(super) async fn relabel(tools: &Tools, record: &ImageRecord, changes: &Labels) -> Result<bool, HoldError> {
+pub(super) async fn relabel(
+    tools: &Tools,
+    record: &ImageRecord,
+    changes: &Labels,
+) -> Result<bool, HoldError> {
     if changes.is_empty() { Ok(false) } else { write_labels(tools, record, changes).await }
 }
 

@@ -5,12 +5,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{HoldError, State, Taken, Tools, all_kept, blobs, mark, memory, owner_labels};
 use crate::{
     containerd::{
-        Client, ContainerdError, content, images, leases,
+        Client, ContainerdError, content, images,
+        leases::{self, Resource},
         namespaces::{self, SHADOW},
     },
     digest::Digest,
@@ -57,8 +57,7 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
     };
     let labels = blob_labels(tools, &image.content).await?;
 
-    let mut kept = 0;
-    let mut bytes = 0;
+    let mut known = Vec::new();
     let mut unknown = Vec::new();
     for blob in &image.content.blobs {
         if blobs::on_disk(tools, blob).await?.is_some() {
@@ -68,49 +67,68 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
         match content::info(&shadow, blob.digest).await? {
             None => unknown.push((blob, wanted)),
             Some(info) => {
-                changed |= relabel(&shadow, blob.digest, &info.labels, wanted).await?;
-                kept += 1;
-                bytes += blob.size;
+                changed |= relabel(&shadow, blob.digest, &info.labels, wanted.clone()).await?;
+                known.push((blob, wanted));
             }
         }
     }
     let packed = memory::pack(&image, &tools.snapshotter);
     if !unknown.is_empty() || before.as_ref().is_none_or(|record| record.labels != packed) {
         changed = true;
-        let lease = temporary_lease(&shadow).await?;
-        let written = write(&shadow.under_lease(&lease)?, &image, before.as_ref(), &packed, &unknown).await;
-        // One that stays because containerd is gone expires.
+        let lease = temporary_lease(&shadow, &image.content.target).await?;
+        let to_write = ToWrite { image: &image, before: before.as_ref(), packed: &packed };
+        let written = to_write.under(&shadow, &lease, &known, &unknown).await;
+        // One that stays because containerd is gone is found by the next take or drop, or expires.
         let released = leases::delete(&shadow, &lease, false).await;
         if matches!(written, Err(HoldError::Containerd(ContainerdError::NotShared { .. }))) {
             return not_shared(tools, &shadow, &unknown).await;
         }
         written?;
         released?;
-        kept += unknown.len();
-        bytes += unknown.iter().map(|(blob, _)| blob.size).sum::<u64>();
     }
-    Ok(Taken { changed, bytes, state: all_kept(kept, image.content.blobs.len()) })
+    let kept = known.iter().chain(&unknown);
+    let bytes = kept.clone().map(|(blob, _)| blob.size).sum();
+    Ok(Taken { changed, bytes, state: all_kept(kept.count(), image.content.blobs.len()) })
 }
 
-/// Adopts `unknown`, then writes the record: from then on the record keeps them.
-async fn write(
-    leased: &Client,
-    image: &Image,
-    before: Option<&ImageRecord>,
-    packed: &Labels,
-    unknown: &[(&Blob, Labels)],
-) -> Result<(), HoldError> {
-    for (blob, labels) in unknown {
-        content::adopt(leased, blob.digest, blob.size, labels).await?;
-    }
-    match before {
-        Some(record) if record.labels == *packed => {}
-        Some(record) => {
-            images::replace_own(leased, &ImageRecord { labels: packed.clone(), ..record.clone() }).await?;
+/// A shadow to be written.
+struct ToWrite<'a> {
+    image: &'a Image,
+    /// The record that stands.
+    before: Option<&'a ImageRecord>,
+    /// The record's labels.
+    packed: &'a Labels,
+}
+
+impl ToWrite<'_> {
+    /// Adopts the blobs, then writes the record: from then on the record keeps them. Those that were known are put under
+    /// the lease too, since what keeps them may be another image's shadow, about to be dropped.
+    async fn under(
+        &self,
+        shadow: &Client,
+        lease: &str,
+        known: &[(&Blob, Labels)],
+        unknown: &[(&Blob, Labels)],
+    ) -> Result<(), HoldError> {
+        let leased = shadow.under_lease(lease)?;
+        for (blob, labels) in known {
+            if !leases::add(shadow, lease, &Resource::Content(blob.digest)).await? {
+                content::adopt(&leased, blob.digest, blob.size, labels).await?;
+            }
         }
-        None => create(leased, image, packed).await?,
+        for (blob, labels) in unknown {
+            content::adopt(&leased, blob.digest, blob.size, labels).await?;
+        }
+        match self.before {
+            Some(record) if record.labels == *self.packed => {}
+            Some(record) => {
+                let record = ImageRecord { labels: self.packed.clone(), ..record.clone() };
+                images::replace_own(&leased, &record).await?;
+            }
+            None => create(&leased, self.image, self.packed).await?,
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Creates the record by a name that a person knows, unless another target's shadow has it: of a tag that moved, both
@@ -158,8 +176,9 @@ pub(super) async fn check(tools: &Tools, image: &Image) -> Result<State, HoldErr
 /// Deletes the record and waits for containerd's GC, which takes the metadata. The last one takes the namespace along.
 pub(super) async fn drop(tools: &Tools, image: &Image) -> Result<bool, HoldError> {
     let shadow = tools.client.in_namespace(SHADOW)?;
-    let mut changed = false;
-    while let Some(record) = own_record(&shadow, &image.content.target).await? {
+    let target = &image.content.target;
+    let mut changed = leases::delete(&shadow, &temporary_lease_id(target), false).await?;
+    while let Some(record) = own_record(&shadow, target).await? {
         changed |= images::delete_own(&shadow, &record.name).await?;
     }
     changed |= namespaces::delete_own_if_empty(&shadow).await?;
@@ -197,7 +216,8 @@ fn merged(image: &Image, remembered: &[Image]) -> Image {
         if records.is_empty() {
             records.clone_from(old_records);
         }
-        let lost = old.blobs.iter().filter(|old| !image.content.blobs.iter().any(|blob| blob.digest == old.digest));
+        let lost =
+            old.blobs.iter().filter(|old| !image.content.blobs.iter().any(|blob| blob.digest == old.digest));
         content.blobs.extend(lost.cloned());
         if content.id.is_none() {
             content.id = old.id;
@@ -231,12 +251,22 @@ async fn relabel(
     Ok(true)
 }
 
-/// A lease of its own for each take, so that none is used just as it expires.
-async fn temporary_lease(shadow: &Client) -> Result<String, ContainerdError> {
-    let id = format!("imgwarden-take-{}", Uuid::now_v7().simple());
+/// The lease under which a shadow is written.
+fn temporary_lease_id(target: &Descriptor) -> String {
+    let mut hex = target.digest.to_hex();
+    hex.truncate(16);
+    format!("imgwarden-take-{hex}")
+}
+
+/// A new one, in place of one that a killed agent left, which is about to expire.
+async fn temporary_lease(shadow: &Client, target: &Descriptor) -> Result<String, ContainerdError> {
+    let id = temporary_lease_id(target);
     let mut labels = owner_labels();
     labels.insert(EXPIRE.to_owned(), (Timestamp::now() + EXPIRES).to_string());
-    leases::create(shadow, &id, &labels).await?;
+    if !leases::create(shadow, &id, &labels).await? {
+        leases::delete(shadow, &id, false).await?;
+        leases::create(shadow, &id, &labels).await?;
+    }
     Ok(id)
 }
 

@@ -120,7 +120,8 @@ async fn layers(
     let key = format!("{GC_SNAPSHOT}{}", tools.snapshotter);
     let config = content.blobs.iter().find(|blob| Some(blob.digest) == content.id);
     let was_unpacked = config.is_some_and(|config| config.labels.contains_key(&key));
-    if !was_unpacked && snapshots::stat(&tools.client, &tools.snapshotter, &top.to_string()).await?.is_none() {
+    if !was_unpacked && snapshots::stat(&tools.client, &tools.snapshotter, &top.to_string()).await?.is_none()
+    {
         return Ok((None, None));
     }
     let mut found = 0;
