@@ -177,7 +177,8 @@ impl Assembly {
         let telling = tokio::spawn(teller.run(stop.telling.clone()));
         let sinks = start_sinks(&config, &opened, &stop.sinks)?;
         let keeping = tokio::spawn(keeper.run(order_receiver, stop.keeping.clone()));
-        let explaining = tokio::spawn(stage.run(stop.seeing.clone()));
+        // Stays on this task: it is the one that must not wait for others.
+        let mut explaining = std::pin::pin!(stage.run(stop.seeing.clone()));
         let seeing = tokio::spawn(probe.run(recogniser, stop.seeing.clone()));
         let agent = Arc::new(Agent::new(&config, report, connected, counts, written, orders));
         let control = Control::bind(&config.control.socket).context("run: the control socket")?;
@@ -194,9 +195,14 @@ impl Assembly {
         };
 
         let mut seeing = seeing;
+        let mut explained = false;
         let why = tokio::select! {
             _ = terminate.recv() => "SIGTERM".to_owned(),
             _ = interrupt.recv() => "SIGINT".to_owned(),
+            () = &mut explaining => {
+                explained = true;
+                "the join ended".to_owned()
+            }
             ended = &mut seeing => match ended {
                 Ok(Ok(())) => "the probe ended".to_owned(),
                 Ok(Err(error)) => format!("the probe failed: {error}"),
@@ -205,7 +211,9 @@ impl Assembly {
         };
         stop.seeing.cancel();
         // What is being repaired is finished, then the last event is written.
-        let _explained = explaining.await;
+        if !explained {
+            explaining.await;
+        }
         stop.keeping.cancel();
         let _kept = keeping.await;
         let _served = serving.await;
