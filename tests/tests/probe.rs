@@ -92,13 +92,17 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
+        Self::with(&Options::default())
+    }
+
+    fn with(options: &Options) -> Self {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let node = dir.path();
         fs::create_dir_all(node.join("root/io.containerd.content.v1.content/blobs/sha256")).unwrap();
         fs::create_dir_all(node.join("root/io.containerd.content.v1.content/ingest/1")).unwrap();
         fs::create_dir_all(node.join("root/io.containerd.snapshotter.v1.overlayfs/snapshots")).unwrap();
         fs::create_dir_all(node.join("run")).unwrap();
-        let mut probe = Probe::load(&Options::default()).unwrap();
+        let mut probe = Probe::load(options).unwrap();
         probe
             .watch(&Watches {
                 content_dirs: vec![node.join("root/io.containerd.content.v1.content")],
@@ -160,12 +164,18 @@ impl Node {
         self.wait(what, |seen| seen.removals.iter().find(|removal| removal.entry == entry).cloned()).await
     }
 
-    /// Everything that was done before this call has been told.
+    /// Everything that was done before this call has been told: a last removal has, and records come in order.
     async fn settled(&self) {
-        // A record that matters to nobody wakes the probe.
-        let (path, digest) = self.blob(u64::MAX);
+        let count =
+            |seen: &Seen| seen.removals.iter().filter(|removal| removal.entry == Self::last()).count();
+        let before = count(&self.seen.0.lock().unwrap());
+        let (path, _) = self.blob(u64::MAX);
         fs::remove_file(path).unwrap();
-        self.removal("the record that ends a test", Entry::Blob(digest)).await;
+        self.wait("the record that ends a step", |seen| (count(seen) > before).then_some(())).await;
+    }
+
+    fn last() -> Entry {
+        Entry::Blob(Digest::of(&u64::MAX.to_ne_bytes()))
     }
 
     async fn end(self) -> Seen {
@@ -173,8 +183,7 @@ impl Node {
         self.cancel.cancel();
         self.running.await.unwrap();
         let mut seen = std::mem::take(&mut *self.seen.0.lock().unwrap());
-        let last = Entry::Blob(Digest::of(&u64::MAX.to_ne_bytes()));
-        seen.removals.retain(|removal| removal.entry != last);
+        seen.removals.retain(|removal| removal.entry != Self::last());
         seen
     }
 }
@@ -543,5 +552,48 @@ async fn everything_before_drained_was_delivered() {
     let at = node.wait("drained", |seen| (seen.drained > Boottime(0)).then_some(seen.drained)).await;
     assert!(at < imgwarden::probe::now());
     thread::sleep(Duration::from_millis(1));
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_ring_has_no_room_for_is_counted() {
+    // Given a ring of one page, which no part of 8 KiB fits.
+    let node = Node::with(&Options { request_ring_bytes: 4096, ..Options::default() });
+    let socket = node.socket();
+    let server = Server::bind(&socket);
+    let (pid, ..) = server.client(&socket, "assert os.write(s.fileno(), b'x' * 65536) == 65536", false);
+    let seen = node.end().await;
+    let lost: u64 = seen.gaps.iter().map(|(what, count)| if *what == Gap::Sends { *count } else { 0 }).sum();
+    assert_eq!(lost, 8, "the parts of 8,128 bytes: {:?}", seen.gaps);
+    // The last 512 bytes fit, and carry who sent them and where they lie.
+    let last = seen.sends.iter().find(|sent| sent.process.key.pid == pid).unwrap();
+    assert_eq!((last.offset, last.bytes.len(), last.accepted), (8 * 8128, 512, 65536));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_executed_nothing_runs_its_parents_program() {
+    let node = Node::new();
+    let (path, digest) = node.blob(1);
+    let script =
+        format!("import os\nif os.fork() == 0:\n  os.unlink('{}')\n  os._exit(0)\nos.wait()", path.display());
+    assert!(Command::new(PYTHON).args(["-c", &script]).status().unwrap().success());
+    let removal = node.removal("the child's unlink", Entry::Blob(digest)).await;
+    let process = &removal.process;
+    assert!(process.program.exe.as_deref().unwrap().starts_with(PYTHON), "{process:#?}");
+    assert_eq!(process.parents[0].program, process.program);
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_act_before_an_exec_is_the_earlier_programs() {
+    let node = Node::new();
+    let (path, digest) = node.blob(1);
+    let script =
+        format!("import os\nos.unlink('{}')\nos.execv('/bin/sleep', ['sleep', '0'])", path.display());
+    assert!(Command::new(PYTHON).args(["-c", &script]).status().unwrap().success());
+    let removal = node.removal("the unlink", Entry::Blob(digest)).await;
+    let program = &removal.process.program;
+    assert!(program.exe.as_deref().unwrap().starts_with(PYTHON), "{program:#?}");
+    assert_eq!(program.argv[1], "-c");
     node.end().await;
 }

@@ -2,10 +2,10 @@
 //!
 //! Takes the embedded object and the kernel's layout, gives the maps and a report. A refusal is final: nothing is tried twice.
 
-use std::{fs, io};
+use std::fs;
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader,
+    Btf, Ebpf, EbpfLoader,
     maps::{HashMap, MapData, PerCpuArray, RingBuf},
     programs::{BtfTracePoint, ProgramError},
 };
@@ -133,14 +133,13 @@ fn map<T: TryFrom<aya::maps::Map, Error = aya::maps::MapError>>(
 }
 
 fn attach(programs: &mut Ebpf, name: &'static str, btf: &Btf) -> State {
-    let attached = || -> Result<Option<u32>, ProgramError> {
+    let mut attached = || -> Result<Option<u32>, ProgramError> {
         let program: &mut BtfTracePoint =
             programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
         program.load(name, btf)?;
         program.attach()?;
         Ok(program.info()?.verified_instruction_count())
     };
-    let mut attached = attached;
     match attached() {
         Ok(verified) => State::Attached { verified },
         Err(error) => State::Missing { why: refusal(&error) },
@@ -198,18 +197,5 @@ fn own_pid() -> u32 {
     match fs::read_link("/proc/self/ns/pid") {
         Ok(namespace) if namespace.as_os_str() == INITIAL => std::process::id(),
         _ => 0,
-    }
-}
-
-impl ProbeError {
-    /// Whether the kernel said EPERM: a policy, not this program, is what must be changed.
-    pub fn is_refusal(&self) -> bool {
-        let Self::Refused {
-            source: EbpfError::ProgramError(ProgramError::LoadError { io_error, .. }), ..
-        } = self
-        else {
-            return false;
-        };
-        io_error.kind() == io::ErrorKind::PermissionDenied
     }
 }

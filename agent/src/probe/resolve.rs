@@ -7,7 +7,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Component, Path, PathBuf},
 };
 
@@ -65,22 +65,24 @@ fn candidate(
     from_descriptor: bool,
     chain: &[ProcessKey],
 ) -> Option<Entry> {
-    let mounts = mounts();
-    let (parent, _) = (path.parent()?, path.file_name()?);
+    let (parent, name) = (path.parent()?, path.file_name()?);
     let mut seen = false;
-    for found in parents(parent, from_descriptor, chain).iter().filter_map(|parent| file_key(parent, &mounts))
-    {
+    for place in parents(parent, from_descriptor, chain) {
+        let Ok(found) = fs::metadata(&place) else { continue };
         seen = true;
-        if let Some(entry) = leaf_of(watch, found).and_then(|dir| gone(dir, path, how)) {
-            return Some(entry);
+        // Other programs remove files with such names too: the inode alone rules nearly all of them out.
+        if !watch.dirs().any(|dir| dir.key.is_some_and(|key| key.ino == found.ino())) {
+            continue;
         }
-        // `rm -r …/blobs`: the directory itself.
-        let whole = watch.dirs().find(|dir| {
-            dir.path.file_name() == path.file_name()
-                && dir.path.parent().and_then(|above| file_key(above, &mounts)) == Some(found)
-        });
-        if whole.is_some() {
-            return Some(Entry::Directory);
+        let key = file_key(&place, &mounts());
+        for dir in watch.dirs().filter(|dir| dir.key.is_some() && dir.key == key) {
+            if let Some(entry) = gone(dir, path, how) {
+                return Some(entry);
+            }
+            let whole = dir.path.join(name);
+            if watch.dirs().any(|dir| dir.path == whole) {
+                return Some(Entry::Directory);
+            }
         }
     }
     if seen && path.is_absolute() {
