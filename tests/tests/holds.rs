@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     future::Future,
     io::Write as _,
@@ -442,4 +442,37 @@ fn everything_can_be_dropped_at_once() {
     before.expect_equal(&node.state(), "after dropping everything");
     let again = node.run(hold::drop_everything(&node.tools.client)).unwrap();
     assert_eq!(again, hold::Dropped::default());
+}
+
+/// Given an image with nothing but a shadow, when CRI removes it, then no file goes, the watched namespace knows none of
+/// its blobs, and adopting them brings the image back but for its unpacked layers.
+#[test]
+fn a_shadow_alone_keeps_every_file() {
+    for version in [Version::Debian, Version::V1_7] {
+        let node = Node::app("holds-shadow", version);
+        let made = node.archive.image().clone();
+        assert_eq!(node.take(Kind::Shadow, &node.image(&made)).state, State::Yes);
+        node.containerd.cri().remove_image(&made.id);
+        let [memory] = node.remembered().try_into().unwrap();
+        let missing: Vec<_> =
+            made.blobs().iter().map(|blob| ((*blob).to_owned(), Fault::NoMetadata)).collect();
+        assert_eq!(BTreeMap::from_iter(node.faults(&memory)), BTreeMap::from_iter(missing));
+
+        // The lease first, then what it is to hold.
+        assert!(matches!(node.take(Kind::Lease, &memory).state, State::No { .. }));
+        let leased = hold::lease::tools_under(&node.tools, &memory).unwrap();
+        let documents = node.run(blobs::documents(&node.tools, &memory.content)).unwrap();
+        assert_eq!(documents.len(), 1);
+        let labels = blobs::gc_labels(&memory.content, &documents, None);
+        for blob in &memory.content.blobs {
+            let _ = node.run(blobs::adopt(&leased, blob, &labels[&blob.digest])).unwrap();
+        }
+        let created = node.run(records::recreate(&node.tools, &memory.records, false)).unwrap();
+        assert_eq!(created.len(), 3);
+        let verified = node.verify(&memory);
+        assert!(verified.image_status && verified.readable, "{verified:?}");
+        assert_eq!((verified.blobs, verified.snapshots), (5, Some(0)));
+        assert_eq!(verified.problems.len(), 3, "{verified:?}");
+        assert_eq!(node.take(Kind::Lease, &memory).state, State::Yes);
+    }
 }
