@@ -90,13 +90,8 @@ fn returned(arguments: &Arguments, ret: u64) {
     let &Arguments { call, a: [a, b, c, d] } = arguments;
     match call {
         Call::Write | Call::Vector | Call::Message => {
-            if SENDS.load() == 0 || ret == 0 {
-                return;
-            }
-            match call {
-                Call::Write => sock::buffer(a, b, ret),
-                Call::Vector => sock::vector(a, b, c, ret),
-                _ => sock::message(a, b, ret),
+            if SENDS.load() == 1 && ret > 0 {
+                sock::sent(call, a, b, c, ret);
             }
         }
         _ if REMOVALS.load() == 0 => {}

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::{
 use imgwarden_ebpf::{NAME, SEGMENTS, SOCKETS, SocketKey};
 
 use crate::{
+    calls::Call,
     emit::{self, Source},
     fs::{descriptor, inode_key},
     layout::*,
@@ -65,40 +66,24 @@ fn watched(entry: Address) -> Option<bool> {
     Some(unsafe { WATCHED_SOCKETS.get(&key) }.is_some())
 }
 
-/// write(fd, buffer, …) and sendto.
+/// A call on `fd` has sent `accepted` bytes.
 #[inline(always)]
-pub fn buffer(fd: u64, buffer: u64, accepted: u64) {
+pub fn sent(call: Call, fd: u64, what: u64, count: u64, accepted: u64) {
     if own() {
         return;
     }
-    if let Some(connection) = connection(fd as u32) {
-        emit::send(connection, accepted, Source { segments: 0, count: 0, at: buffer, left: accepted });
-    }
-}
-
-/// writev(fd, segments, count).
-#[inline(always)]
-pub fn vector(fd: u64, segments: u64, count: u64, accepted: u64) {
-    if own() {
-        return;
-    }
-    if let Some(connection) = connection(fd as u32) {
-        emit::send(connection, accepted, many(segments, count));
-    }
-}
-
-/// sendmsg(fd, message).
-#[inline(always)]
-pub fn message(fd: u64, message: u64, accepted: u64) {
-    if own() {
-        return;
-    }
-    if let Some(connection) = connection(fd as u32) {
-        let segments = user(message + MSGHDR_IOV.load() as u64);
-        let count = user(message + MSGHDR_IOVLEN.load() as u64);
-        // What can't be read now is told as unreadable: segments at 0 are.
-        emit::send(connection, accepted, many(segments.unwrap_or(0), count.unwrap_or(1)));
-    }
+    let Some(connection) = connection(fd as u32) else { return };
+    let source = match call {
+        Call::Vector => many(what, count),
+        Call::Message => {
+            let segments = user(what + MSGHDR_IOV.load() as u64);
+            let count = user(what + MSGHDR_IOVLEN.load() as u64);
+            // What can't be read now is told as unreadable: segments at 0 are.
+            many(segments.unwrap_or(0), count.unwrap_or(1))
+        }
+        _ => Source { segments: 0, count: 0, at: what, left: accepted },
+    };
+    emit::send(connection, accepted, source);
 }
 
 #[inline(always)]

@@ -2,6 +2,8 @@
 //!
 //! Needs root (or CAP_BPF and CAP_PERFMON) and a kernel with BTF; the programs are attached while a test runs.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests panic")]
+
 use std::{
     fs,
     io::{Read, Write},
@@ -16,7 +18,7 @@ use std::{
 use imgwarden::{
     digest::Digest,
     probe::{
-        Options, Probe, Sink, Watches,
+        Hook, Options, Probe, Sink, Watches,
         record::{Boottime, Entry, Gap, How, Process, ProcessKey, Record, Removal, Send},
     },
 };
@@ -177,6 +179,9 @@ impl Node {
     }
 }
 
+/// A shell script that removes the blob of the given hex name.
+type Script<'a> = Box<dyn Fn(&str) -> String + 'a>;
+
 /// Runs a shell script; it must succeed.
 fn sh(script: &str) {
     let done = Command::new("sh").args(["-c", script]).output().unwrap();
@@ -187,7 +192,7 @@ fn sh(script: &str) {
 async fn every_hook_attaches_within_its_budget() {
     let probe = Probe::load(&Options::default()).unwrap();
     println!("{:#?}", probe.report());
-    assert!(probe.report().hooks.iter().all(|hook| hook.attached()), "{:#?}", probe.report());
+    assert!(probe.report().hooks.iter().all(Hook::attached), "{:#?}", probe.report());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +203,7 @@ async fn every_way_to_remove_a_blob_is_seen() {
     fs::create_dir(&outside).unwrap();
     let outside = outside.display();
     std::os::unix::fs::symlink(&blobs, format!("{outside}/alias")).unwrap();
-    let ways: [(&str, Box<dyn Fn(&str) -> String>, How); 11] = [
+    let ways: [(&str, Script, How); 11] = [
         ("rm of an absolute path", Box::new(|x| format!("rm {blobs}/{x}")), How::Unlinked),
         ("cd and rm", Box::new(|x| format!("cd {blobs}; rm {x}")), How::Unlinked),
         ("rm ./x", Box::new(|x| format!("cd {blobs}; rm ./{x}")), How::Unlinked),

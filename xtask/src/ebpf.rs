@@ -32,7 +32,7 @@ const INHERITED: &[&str] = &[
 ];
 
 /// Builds the object and gives its path.
-pub fn build(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
     let linker = linker()?;
     let toolchain = Toolchain::find()?;
     let target = root.join("target/bpf");
@@ -97,7 +97,8 @@ impl Toolchain {
             return Ok(Self::Debian);
         }
         let listed = Command::new("rustup").args(["toolchain", "list", "--quiet"]).output();
-        let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let listed =
+            listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {
             let sysroot = Command::new("rustc").arg(format!("+{name}")).args(["--print", "sysroot"]).output();
             let Ok(sysroot) = sysroot else { continue };
@@ -106,7 +107,9 @@ impl Toolchain {
                 return Ok(Self::Rustup(name.into()));
             }
         }
-        bail!("no Rust compiler with the sources of its core library (Debian: rustc-web and rust-web-src; rustup: the component rust-src): run cargo xtask setup")
+        bail!(
+            "no Rust compiler with the sources of its core library (Debian: rustc-web and rust-web-src; rustup: the component rust-src): run cargo xtask setup"
+        )
     }
 
     fn cargo(&self) -> Command {

@@ -3,15 +3,12 @@
 //! Looks for what a part provides, not for how it was installed; installs what is missing, one line a step. It never
 //! replaces what is there, and stops on a machine without apt with the list of what to install.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
 use crate::{
-    command::{self, command, output},
+    command::{command, output},
     paths::{cache, in_path},
 };
 
@@ -101,11 +98,6 @@ pub(crate) fn run(quiet: bool) -> Result<()> {
     containerd::setup(&cache, quiet)
 }
 
-/// The program that links eBPF objects.
-pub(crate) fn bpf_linker() -> Result<PathBuf> {
-    Ok(bpf_linker::program(&cache()?))
-}
-
 /// Installs the packages of these parts.
 fn install(missing: &[&Part]) -> Result<()> {
     if missing.is_empty() {
@@ -126,10 +118,10 @@ fn install(missing: &[&Part]) -> Result<()> {
         println!("{}: installing {}", part.name, part.packages.join(" "));
     }
     let packages: Vec<&str> = missing.iter().flat_map(|part| part.packages).copied().collect();
-    if packages.iter().any(|package| output(command("apt-cache").args(["show", package])).is_err()) {
-        command::run(apt_get().args(["-qq", "update"]))?;
-    }
-    command::run(apt_get().args(["-qq", "install", "--yes", "--no-install-recommends"]).args(&packages))?;
+    // Always: lists that are a month old name files that the mirrors no longer have.
+    let _ = output(apt_get().args(["-qq", "update"]))?;
+    // dpkg says much; what matters of it is in the error.
+    let _ = output(apt_get().args(["-qq", "install", "--yes", "--no-install-recommends"]).args(&packages))?;
     for part in missing {
         let Some(version) = (part.find)() else {
             bail!("{}: still not there after installing {}", part.name, part.packages.join(" "));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 
 use super::{Exit, Global};
-use crate::probe::{Backend, Options, Probe, ProbeError, Report, State};
+use crate::probe::{Backend, Hook, Options, Probe, ProbeError, Report, State};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -47,7 +47,7 @@ pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     } else {
         print!("{}", text(report));
     }
-    let whole = report.hooks.iter().all(|hook| hook.attached());
+    let whole = report.hooks.iter().all(Hook::attached);
     Ok(if whole { Exit::Fine } else { Exit::Failed })
 }
 
@@ -102,7 +102,6 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Hook;
 
     #[test]
     fn the_report_names_what_is_missing_and_why() {

@@ -222,6 +222,56 @@ impl Join {
         }
     }
 
+    /// A snapshot's metadata was removed. The garbage collector removes them too: only an image that is still listed
+    /// is damaged by it.
+    pub fn snapshot_removed(
+        &mut self,
+        key: &str,
+        at: Boottime,
+        inventory: &Inventory,
+        out: &mut Vec<Outcome>,
+    ) {
+        let Ok(chain) = key.parse::<Digest>() else { return };
+        let blame = self.book.blame(&Question::SnapshotRemoved { key }, at);
+        if matches!(blame, Blame::Nobody) {
+            return;
+        }
+        for content in owners_of_chain(inventory, chain) {
+            let cause = cause::of_request(&blame, None, &self.facts);
+            let mut incident = self.damaged(&content, &blame, cause, at, inventory);
+            incident.lost.snapshots.push(chain);
+            self.open(incident, at, out);
+        }
+    }
+
+    /// Names of an image went while nobody looked.
+    pub fn missed(
+        &mut self,
+        records: Vec<ImageRecord>,
+        content: Arc<Content>,
+        at: Boottime,
+        inventory: &Inventory,
+        out: &mut Vec<Outcome>,
+    ) {
+        let image = content.id;
+        let remaining = remaining(inventory, image);
+        let orphaned = Orphaned {
+            last_name: remaining.is_empty(),
+            names: records.iter().map(|record| record.name.clone()).collect(),
+            ..Orphaned::default()
+        };
+        let mut cause = cause::of_request(&Blame::Nobody, None, &[]);
+        cause.evidence = vec!["it went while the agent was not running, or could not see".to_owned()];
+        let (kind, blame) = (Kind::Deleted, Blame::Nobody);
+        let incident =
+            self.incident(kind, image, records, remaining, Some(content), &blame, cause, orphaned, (at, at));
+        let id = incident.id;
+        self.open(incident, at, out);
+        if let Some(live) = self.live.iter_mut().find(|live| live.incident.id == id) {
+            live.repair = Some(at);
+        }
+    }
+
     /// The kernel saw an entry go.
     pub fn removed(&mut self, removal: Removal, inventory: &Inventory, out: &mut Vec<Outcome>) {
         if removal.process.key.pid == self.own {

@@ -18,8 +18,11 @@ use crate::{
 pub mod asked;
 pub mod burst;
 pub mod cause;
+mod directories;
 pub mod join;
 pub mod loss;
+pub mod seen;
+pub mod stage;
 
 /// One deletion or one damage, as far as it is known when it is told.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ pub mod read;
 pub mod relist;
 pub mod resolve;
 
-pub use memory::{Change, Inventory, Limits};
+pub use memory::{Change, Gone, Inventory, Limits};
 pub use orphans::Orphaned;
 pub use read::{Listing, content, listing, record};
 pub use relist::{InventoryError, Relisted};

@@ -14,7 +14,7 @@ const QUIET: Duration = Duration::from_secs(600);
 
 /// One image's repairs.
 #[derive(Debug, Default)]
-pub struct Backoff {
+pub(super) struct Backoff {
     repairs: u32,
     last: Option<Instant>,
     /// When archives were read for it.
@@ -30,7 +30,7 @@ pub struct Copies {
 
 impl Backoff {
     /// When the next repair may begin; absent when at once.
-    pub fn until(&self, now: Instant, longest: Duration) -> Option<Instant> {
+    pub(super) fn until(&self, now: Instant, longest: Duration) -> Option<Instant> {
         let last = self.last?;
         if now.duration_since(last) >= QUIET || self.repairs < FREE {
             return None;
@@ -41,7 +41,7 @@ impl Backoff {
     }
 
     /// When an archive may be read again; absent when at once.
-    pub fn copy_until(&mut self, now: Instant, copies: Copies) -> Option<Instant> {
+    pub(super) fn copy_until(&mut self, now: Instant, copies: Copies) -> Option<Instant> {
         while self.copies.front().is_some_and(|at| now.duration_since(*at) >= copies.per) {
             self.copies.pop_front();
         }
@@ -51,7 +51,7 @@ impl Backoff {
     }
 
     /// A repair was begun.
-    pub fn began(&mut self, now: Instant) {
+    pub(super) fn began(&mut self, now: Instant) {
         if self.last.is_some_and(|last| now.duration_since(last) >= QUIET) {
             self.repairs = 0;
         }
@@ -60,7 +60,7 @@ impl Backoff {
     }
 
     /// An archive was read.
-    pub fn copied(&mut self, now: Instant) {
+    pub(super) fn copied(&mut self, now: Instant) {
         self.copies.push_back(now);
     }
 }

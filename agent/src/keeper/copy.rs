@@ -63,6 +63,16 @@ pub struct Found {
 }
 
 impl Shelf {
+    pub fn new(
+        options: Options,
+        dirs: Vec<PathBuf>,
+        files: Vec<PathBuf>,
+        normalise: fn(&str) -> Option<String>,
+    ) -> Self {
+        let catalog = Arc::new(Mutex::new(Catalog::new(options.clone(), normalise)));
+        Self { catalog, options, dirs, files }
+    }
+
     /// Looks for tarballs that came, changed or went; unchanged ones are not read again.
     pub async fn rescan(&self) -> Vec<archive::Change> {
         let Self { catalog, options: _, dirs, files } = self.clone();
@@ -87,9 +97,8 @@ impl Shelf {
 
     /// A shelf with one tarball alone.
     pub fn only(&self, path: PathBuf) -> Self {
-        let catalog = Catalog::new(self.options.clone(), |name| crate::name::normalise(name).ok());
-        let options = self.options.clone();
-        Self { catalog: Arc::new(Mutex::new(catalog)), options, dirs: Vec::new(), files: vec![path] }
+        let normalise = |name: &str| crate::name::normalise(name).ok();
+        Self::new(self.options.clone(), Vec::new(), vec![path], normalise)
     }
 
     /// A tarball that has all of the wanted blobs of the image.
@@ -134,7 +143,7 @@ impl Shelf {
 }
 
 /// An archived image as it should be in containerd: its names, its digest where that is genuine, its ID.
-pub fn wanted(archived: &ArchivedImage) -> Image {
+pub(super) fn wanted(archived: &ArchivedImage) -> Image {
     let ArchivedImage { names, id, target, genuine, blobs, chain } = archived;
     let mut all: Vec<String> = names.iter().filter_map(|name| crate::name::normalise(name).ok()).collect();
     if *genuine {
@@ -171,7 +180,7 @@ pub fn wanted(archived: &ArchivedImage) -> Image {
 }
 
 /// Copies the wanted blobs, with the labels that they had; returns the bytes moved.
-pub async fn copy(client: &Client, found: Found, wanted: Vec<Blob>) -> Result<u64, CopyError> {
+pub(super) async fn copy(client: &Client, found: Found, wanted: Vec<Blob>) -> Result<u64, CopyError> {
     let Found { path, identity, blobs, options } = found;
     let labels: std::collections::HashMap<Digest, Labels> =
         wanted.into_iter().map(|blob| (blob.digest, blob.labels)).collect();

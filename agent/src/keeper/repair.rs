@@ -104,7 +104,7 @@ impl RepairError {
 }
 
 /// Puts one image right.
-pub async fn settle(tools: &Tools, job: Job) -> Done {
+pub(super) async fn settle(tools: &Tools, job: Job) -> Done {
     let started = Instant::now();
     let target = job.image.content.target.digest;
     let result = put_back(tools, &job).await;
@@ -218,7 +218,7 @@ async fn finish(tools: &Tools, job: &Job, put: Put) -> Result<Option<Repaired>, 
 }
 
 /// Whether a hold stands.
-pub fn stands(taken: &Taken) -> bool {
+pub(super) fn stands(taken: &Taken) -> bool {
     matches!(taken.state, State::Yes)
 }
 

@@ -6,9 +6,10 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     fs, io,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -132,13 +133,26 @@ impl Watch {
     /// Waits until something changed at or above a watched path.
     pub(super) async fn changed(&self) -> Result<(), ProbeError> {
         let Some(changes) = &self.changes else { return std::future::pending().await };
-        let mut ready = changes.readable().await.map_err(ProbeError::Changes)?;
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
-        // Which one it was does not matter: all are looked at.
-        while reader.next().is_ok() {}
-        ready.clear_ready();
-        Ok(())
+        loop {
+            let mut ready = changes.readable().await.map_err(ProbeError::Changes)?;
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
+            let mut matters = false;
+            while let Ok(event) = reader.next() {
+                // Which one it was does not matter, all are looked at; but of /run's entries most are others'.
+                matters |=
+                    event.file_name().is_none_or(|name| self.names(OsStr::from_bytes(name.to_bytes())));
+            }
+            ready.clear_ready();
+            if matters {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether `name` is a component of a watched path.
+    fn names(&self, name: &OsStr) -> bool {
+        self.dirs().any(|dir| dir.path.iter().any(|part| part == name))
     }
 
     /// Makes the kernel's maps equal to what stands at the paths now.
@@ -201,31 +215,22 @@ impl Watch {
         Ok(())
     }
 
-    /// Asks inotify for the watched directories and for what must appear first where one is missing.
+    /// Asks inotify for the watched directories and for those that they appear in.
     ///
-    /// A watched directory itself only tells that it went: its entries come and go all the time, and the probe sees them.
+    /// A leaf only tells that it went: its entries come and go all the time, and the probe sees them. That a directory
+    /// went is told when its last user let go of it (a socket's clients pin its directory), that its name was given to
+    /// another one at once: so the one above is asked as well.
     fn arm(&self) {
         let Some(changes) = &self.changes else { return };
         let itself =
             WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD;
         let entries = WatchFlags::CREATE | WatchFlags::MOVED_TO | itself;
         let add = |path: &Path, flags| inotify::add_watch(changes.get_ref(), path, flags).is_ok();
-        for dir in self.dirs.iter().filter(|dir| dir.kinds != 0) {
-            if add(&dir.path, itself) {
-                // The one above tells when it is made again; its entries are few, unless it is a watched leaf itself.
-                if let Some(above) = dir.path.parent() {
-                    let leaf = |dir: &Dir| dir.kinds & (BLOBS | SNAPSHOTS) != 0 && dir.path == above;
-                    if dir.kinds != SOCKETS
-                        && dir.path.ancestors().nth(3).is_some()
-                        && !self.dirs.iter().any(leaf)
-                    {
-                        add(above, entries);
-                    }
-                }
-            } else {
-                // The nearest one that exists tells when the next appears.
-                dir.path.ancestors().skip(1).find(|above| add(above, entries));
-            }
+        let leaf =
+            |path: &Path| self.dirs().any(|dir| dir.kinds & (BLOBS | SNAPSHOTS) != 0 && dir.path == path);
+        for dir in self.dirs() {
+            add(&dir.path, itself);
+            dir.path.ancestors().skip(1).filter(|above| !leaf(above)).find(|above| add(above, entries));
         }
     }
 }

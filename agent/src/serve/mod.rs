@@ -6,7 +6,7 @@
 mod answer;
 mod client;
 mod control;
-mod http;
+pub mod http;
 
 pub use answer::{
     Answers, ArchiveStatus, ContainerdStatus, Counts, HoldState, HoldStatus, HookStatus, ImageStatus,

@@ -1,0 +1,398 @@
+//! The stage: keeps the inventory current from containerd's events, feeds the join, hands outcomes to the keeper.
+//!
+//! Takes what was seen and containerd's events. Reconnects for ever, and says once that it waits. After a reconnect it
+//! subscribes first and lists then: what changed meanwhile is found by comparing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Outcome,
+    asked::Meant,
+    directories::Directories,
+    join::Join,
+    seen::{Dropped, Seen},
+};
+use crate::{
+    audit::{Body, Clock, Draft, agent::{self, GapKind}, teller::Voice},
+    containerd::{Client, ContainerdError, Cri, Store, events::{self, Event, Events, Kind}, introspect},
+    hold::{self, HoldError, shadow},
+    inventory::{
+        self, Change, Inventory, InventoryError, Limits,
+        image::{Image, ImageRecord},
+    },
+    keeper::{Known, Order, Shelf, Tools},
+    probe::record::{Boottime, Gap},
+};
+
+/// How long it waits before it tries to connect again.
+const RECONNECT: Duration = Duration::from_millis(250);
+/// And at most, when it never worked.
+const RECONNECT_AT_MOST: Duration = Duration::from_secs(2);
+
+/// What the stage works with.
+#[derive(Debug)]
+pub struct Stage {
+    pub client: Client,
+    /// containerd's root directory.
+    pub root: PathBuf,
+    /// Whether nothing may be changed, not even for a moment.
+    pub observe: bool,
+    pub shelf: Shelf,
+    pub own_image: Option<String>,
+    pub seen: mpsc::Receiver<Seen>,
+    pub dropped: Arc<Dropped>,
+    pub orders: mpsc::Sender<Order>,
+    pub voice: Voice,
+    /// Told once containerd was reached, or found not to be there.
+    pub started: Option<Box<agent::Started>>,
+    /// What is known of the connection, for those who ask.
+    pub connection: tokio::sync::watch::Sender<Connection>,
+}
+
+/// How things stand with containerd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Connection {
+    pub connected: bool,
+    pub version: Option<String>,
+}
+
+/// Why a connection ended or did not come about.
+#[derive(Debug, thiserror::Error)]
+enum StageError {
+    #[error(transparent)]
+    Containerd(#[from] ContainerdError),
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    #[error("{}: {source}", path.display())]
+    Socket { path: PathBuf, source: std::io::Error },
+    #[error("containerd has no content directory of its own: nothing can be watched or held")]
+    NoStore,
+}
+
+/// What lives as long as the agent.
+struct Life {
+    join: Join,
+    inventory: Option<Inventory>,
+    directories: Directories,
+    /// The last time everything that the kernel had seen was handed over.
+    drained: Boottime,
+    gaps: Vec<(GapKind, u64)>,
+}
+
+impl Stage {
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut life = Life {
+            join: Join::new(self.client.namespace(), std::process::id()),
+            inventory: None,
+            directories: Directories::new(!self.observe),
+            drained: Boottime::default(),
+            gaps: Vec::new(),
+        };
+        let mut wait = RECONNECT;
+        let mut told = false;
+        loop {
+            let connected = tokio::select! {
+                () = stop.cancelled() => return,
+                connected = self.connect(&mut life) => connected,
+            };
+            match connected {
+                Ok(events) => {
+                    (wait, told) = (RECONNECT, false);
+                    let ended = self.follow(&mut life, events, &stop).await;
+                    self.connection.send_modify(|connection| connection.connected = false);
+                    match ended {
+                        Ok(()) => return,
+                        Err(error) => tracing::warn!(%error, "containerd is gone; waiting for it"),
+                    }
+                }
+                Err(error) => {
+                    if !told {
+                        let address = self.client.address().display();
+                        tracing::warn!(%error, %address, "containerd does not answer; waiting for it");
+                        told = true;
+                    }
+                    self.tell_started().await;
+                    wait = (wait * 2).min(RECONNECT_AT_MOST);
+                }
+            }
+            let until = tokio::time::Instant::now() + wait;
+            // What the kernel sees meanwhile is kept: it explains what the reconnect finds.
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    Some(seen) = self.seen.recv() => self.take(&mut life, seen, &mut Vec::new()),
+                    () = tokio::time::sleep_until(until) => break,
+                }
+            }
+        }
+    }
+
+    async fn connect(&mut self, life: &mut Life) -> Result<Events, StageError> {
+        let path = self.client.address().to_owned();
+        let socket = |source| StageError::Socket { path: path.clone(), source };
+        let peer = tokio::net::UnixStream::connect(&path).await.map_err(socket)?;
+        let pid = peer.peer_cred().map_err(socket)?.pid();
+        drop(peer);
+        let events = events::subscribe(&self.client).await?;
+        let cri = Cri::new(&self.client);
+        let status = cri.status().await?;
+        let store = Store::find(&self.client, &cri).await?.ok_or(StageError::NoStore)?;
+        let version = introspect::version(&self.client).await?;
+        if let Some(pid) = pid.and_then(|pid| u32::try_from(pid).ok()) {
+            life.join.server(pid);
+        }
+        let now = crate::probe::now();
+        let mut out = Vec::new();
+        let first = life.inventory.is_none();
+        let inventory = match life.inventory.take() {
+            None => Inventory::load(&self.client, Limits::default()).await?,
+            Some(mut inventory) => {
+                let relisted = inventory.relist(&self.client, Some(&store), now).await;
+                life.inventory = Some(inventory);
+                let relisted = relisted?;
+                for gone in relisted.vanished {
+                    life.join.gone(gone.record, Some(gone.content), now);
+                }
+                let inventory = life.inventory.take().unwrap_or_default();
+                for (before, after) in relisted.changed {
+                    let image = inventory.content(after.target.digest).and_then(|content| content.id);
+                    life.join.changed(before, after, image, now);
+                }
+                inventory
+            }
+        };
+        let tools = hold::Tools {
+            client: self.client.clone(),
+            cri,
+            snapshotter: store.snapshotter.clone(),
+            store,
+        };
+        life.directories.connected(&tools.client, &tools.snapshotter);
+        let known = Known {
+            sandbox: status.sandbox_image,
+            own: self.own_image.clone(),
+            ..Known::default()
+        };
+        let tools = Tools { hold: tools, shelf: self.shelf.clone() };
+        self.connection.send_replace(Connection { connected: true, version: Some(version.clone()) });
+        if let Some(started) = &mut self.started {
+            started.containerd = Some(version);
+        }
+        self.tell_started().await;
+        self.order(Order::Connected { tools: Box::new(tools), known: Box::new(known) }).await;
+        for image in inventory.all() {
+            life.directories.unknown(&image.content);
+            self.order(Order::Present(image)).await;
+        }
+        // Later, what vanished is found by the list.
+        let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
+        for remembered in remembered {
+            missed(&mut life.join, &inventory, remembered.image, now, &mut out);
+        }
+        life.inventory = Some(inventory);
+        self.hand_on(out).await;
+        Ok(events)
+    }
+
+    /// Until the agent stops (`Ok`) or the connection ends.
+    async fn follow(
+        &mut self,
+        life: &mut Life,
+        mut events: Events,
+        stop: &CancellationToken,
+    ) -> Result<(), StageError> {
+        loop {
+            let mut out = Vec::new();
+            let due = life.due();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                Some(seen) = self.seen.recv() => self.take(life, seen, &mut out),
+                event = events.next() => match event? {
+                    Some(event) => self.event(life, &event, &mut out).await?,
+                    None => return Err(ended(&self.client)),
+                },
+                directories = life.directories.learnt() => {
+                    for directory in directories {
+                        life.join.number(directory.number, directory.chain_id);
+                    }
+                }
+                () = tokio::time::sleep(due), if due < Duration::MAX => {
+                    let now = crate::probe::now();
+                    if let Some(inventory) = &mut life.inventory {
+                        life.join.tick(now, inventory, &mut out);
+                        inventory.expire(now);
+                    }
+                    self.tell_gaps(life).await;
+                    life.directories.learn(now);
+                }
+            }
+            self.hand_on(out).await;
+        }
+    }
+
+    fn take(&mut self, life: &mut Life, seen: Seen, out: &mut Vec<Outcome>) {
+        let empty = Inventory::default();
+        let inventory = life.inventory.as_ref().unwrap_or(&empty);
+        match seen {
+            Seen::Request(request) => life.join.request(request, inventory),
+            Seen::Removal(removal) => life.join.removed(removal, inventory, out),
+            Seen::Exited { key, at } => life.join.exited(key, at),
+            Seen::Gap { what, count } => {
+                let what = match what {
+                    Gap::Sends => GapKind::Sends,
+                    Gap::Removals => GapKind::Removals,
+                    Gap::Unreadable => GapKind::SendsUnreadable,
+                };
+                life.gap(what, count);
+            }
+            Seen::Drained(at) => life.drained = life.drained.max(at),
+        }
+        let dropped = self.dropped.take();
+        if dropped > 0 {
+            life.gap(GapKind::Requests, dropped);
+        }
+    }
+
+    async fn event(
+        &mut self,
+        life: &mut Life,
+        event: &Event,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), StageError> {
+        if event.namespace != self.client.namespace() {
+            return Ok(());
+        }
+        let at = Clock::now().uptime_at(event.at).min(crate::probe::now());
+        let Some(inventory) = &mut life.inventory else { return Ok(()) };
+        let mut change = inventory.apply(&self.client, event, at).await?;
+        if let (Change::None, Kind::ImageCreated { name, .. }) = (&change, &event.kind)
+            && inventory.record(name).is_none()
+        {
+            // It was created and deleted again since: for the order of things it is put in, as it last was.
+            let gone = inventory.gone().find(|gone| gone.record.name == *name).cloned();
+            if let Some(gone) = gone {
+                change = inventory.put(gone.record, gone.content, at);
+            }
+        }
+        match change {
+            Change::Deleted(inventory::Gone { at, record, content }) => {
+                life.join.facts(image_filesystem(&self.root));
+                life.join.gone(record, Some(content), at);
+            }
+            Change::Created { record, content } => {
+                let resolution = inventory.resolve(&record.name);
+                let meant = Meant { ids: resolution.ids, names: resolution.names };
+                life.join.created(&record, &meant, at, out);
+                life.directories.unknown(&content);
+                self.present(life, &record).await;
+            }
+            Change::Updated { before, after } => {
+                let image = inventory.content(after.target.digest).and_then(|content| content.id);
+                life.join.changed(before, after.clone(), image, at);
+                self.present(life, &after).await;
+            }
+            Change::Moved { before, after, content } => {
+                life.join.changed(before.record, after.clone(), content.id, at);
+                life.directories.unknown(&content);
+                self.present(life, &after).await;
+            }
+            Change::None => match &event.kind {
+                Kind::ContentDeleted { digest } => life.join.content_deleted(*digest, at, inventory, out),
+                Kind::SnapshotRemoved { key, .. } => life.join.snapshot_removed(key, at, inventory, out),
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    async fn present(&self, life: &Life, record: &ImageRecord) {
+        let image = life.inventory.as_ref().and_then(|inventory| inventory.image_of(&record.name));
+        if let Some(image) = image {
+            self.order(Order::Present(image)).await;
+        }
+    }
+
+    async fn hand_on(&self, out: Vec<Outcome>) {
+        for outcome in out {
+            self.order(Order::Found(outcome)).await;
+        }
+    }
+
+    async fn order(&self, order: Order) {
+        if self.orders.send(order).await.is_err() {
+            tracing::debug!("the keeper has ended");
+        }
+    }
+
+    async fn tell_started(&mut self) {
+        if let Some(started) = self.started.take() {
+            self.tell(Draft::now(Body::AgentStarted(*started))).await;
+        }
+    }
+
+    async fn tell_gaps(&self, life: &mut Life) {
+        for (what, count) in life.gaps.drain(..) {
+            let gap = agent::Gap { count: Some(count), to: Some(Timestamp::now().into()), ..agent::Gap::of(what) };
+            self.tell(Draft::now(Body::AgentGap(gap))).await;
+        }
+    }
+
+    async fn tell(&self, draft: Draft) {
+        if let Err(error) = self.voice.tell(draft).await {
+            tracing::error!(%error, "an event could not be told");
+        }
+    }
+}
+
+impl Life {
+    /// How long nothing has to be done if nothing happens.
+    fn due(&self) -> Duration {
+        let now = crate::probe::now();
+        let gaps = (!self.gaps.is_empty()).then_some(Boottime(now.0 + 100_000_000));
+        let due = [self.join.deadline(), self.directories.deadline(), gaps].into_iter().flatten().min();
+        due.map_or(Duration::MAX, |due| {
+            // A deadline that has passed is met at once, but not in a busy loop.
+            Duration::from_nanos(due.0.saturating_sub(now.0)).max(Duration::from_millis(1))
+        })
+    }
+
+    fn gap(&mut self, what: GapKind, count: u64) {
+        match self.gaps.iter_mut().find(|(kind, _)| *kind == what) {
+            Some((_, total)) => *total += count,
+            None => self.gaps.push((what, count)),
+        }
+    }
+}
+
+/// An image that was whole once and has lost names while nobody looked.
+fn missed(join: &mut Join, inventory: &Inventory, image: Image, now: Boottime, out: &mut Vec<Outcome>) {
+    let Image { records, content } = image;
+    // A name that points elsewhere now has moved: it is not missing.
+    let missing: Vec<ImageRecord> =
+        records.into_iter().filter(|record| inventory.record(&record.name).is_none()).collect();
+    if !missing.is_empty() {
+        join.missed(missing, content, now, inventory, out);
+    }
+}
+
+fn ended(client: &Client) -> StageError {
+    let source = std::io::ErrorKind::ConnectionAborted.into();
+    StageError::Socket { path: client.address().to_owned(), source }
+}
+
+/// How full the file system of the images is: the kubelet decides by that.
+fn image_filesystem(root: &std::path::Path) -> Vec<String> {
+    let Ok(stat) = rustix::fs::statvfs(root) else { return Vec::new() };
+    if stat.f_blocks == 0 {
+        return Vec::new();
+    }
+    let available = stat.f_bavail * 100 / stat.f_blocks;
+    vec![format!("{available} % of the image file system were available")]
+}
