@@ -1,6 +1,6 @@
 //! Holds against real containerds: what they keep, what puts an image back, and that dropping them leaves no trace.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -153,7 +153,7 @@ fn whole_story(version: Version) {
         held.expect_equal(&node.containerd.snapshot_of_state(), "taking a hold again");
         assert_eq!(node.check(kind, &image), state, "{kind}");
     }
-    assert_eq!(node.remembered(), [image.clone()]);
+    assert_eq!(node.remembered(), std::slice::from_ref(&image));
     let verified = node.verify(&image);
     assert!(verified.whole() && verified.image_status && verified.readable, "{verified:?}");
     assert_eq!((verified.blobs, verified.blobs_expected), (5, 5));
@@ -165,7 +165,7 @@ fn whole_story(version: Version) {
         assert!(node.containerd.blob(blob).exists(), "{blob}");
     }
     assert_eq!(node.faults(&image), []);
-    assert_eq!(node.remembered(), [image.clone()]);
+    assert_eq!(node.remembered(), std::slice::from_ref(&image));
     assert_eq!(node.run(records::missing(&node.tools, &image.records)).unwrap(), image.records);
     let gone = node.verify(&image);
     assert!(!gone.whole() && !gone.image_status, "{gone:?}");
@@ -277,7 +277,7 @@ fn a_pin_of_somebody_elses_stays() {
     }
     let held = node.image(&made);
     assert_eq!(held.records.iter().filter(|r| r.labels.contains_key(PINNED.0)).count(), 3);
-    assert_eq!(node.remembered(), [image.clone()]);
+    assert_eq!(node.remembered(), std::slice::from_ref(&image));
 
     node.containerd.cri().remove_image(&made.id);
     // As an inventory remembers the records: with imgwarden's pins on them.
@@ -475,4 +475,39 @@ fn a_shadow_alone_keeps_every_file() {
         assert_eq!(verified.problems.len(), 3, "{verified:?}");
         assert_eq!(node.take(Kind::Lease, &memory).state, State::Yes);
     }
+}
+
+/// Given two held images with a layer in common, when one is let go, then the other keeps that layer whoever removes
+/// both, and is let go without a trace too.
+#[test]
+fn a_shared_layer_stays_for_the_other_image() {
+    let specs = ["registry.test/app:1", "registry.test/other:1"].map(Spec::new);
+    let node = Node::start("holds-shared", Version::V1_7, &specs);
+    let [one, two] = node.archive.images.as_slice() else { panic!("two images were made") };
+    assert_eq!(one.layers[0], two.layers[0]);
+    let before = node.state();
+    let [first, second] = [one, two].map(|made| node.image(made));
+    for image in [&first, &second] {
+        for kind in [Kind::Lease, Kind::Shadow] {
+            assert_eq!(node.take(kind, image).state, State::Yes, "{kind}");
+        }
+    }
+    node.drop_all(&first);
+    for made in [one, two] {
+        node.containerd.cri().remove_image(&made.id);
+    }
+    assert!(!node.containerd.blob(&one.layers[1].digest).exists());
+    assert_eq!(node.faults(&second), []);
+    for kind in [Kind::Lease, Kind::Shadow] {
+        assert_eq!(node.check(kind, &second), State::Yes, "{kind}");
+    }
+    assert_eq!(node.run(records::recreate(&node.tools, &second.records, false)).unwrap().len(), 3);
+    assert!(node.verify(&second).whole());
+    node.drop_all(&second);
+    let after = node.state();
+    let record = |state: &Everything, name: &str| state.namespaces[NAMESPACE].images.get(name).cloned();
+    for name in two.names() {
+        assert_eq!(record(&after, &name), record(&before, &name), "{name}");
+    }
+    assert_eq!(after.namespaces.len(), before.namespaces.len());
 }

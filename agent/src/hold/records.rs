@@ -25,11 +25,8 @@ pub async fn missing(tools: &Tools, records: &[ImageRecord]) -> Result<Vec<Image
 pub(super) async fn standing(tools: &Tools, records: &[ImageRecord]) -> Result<Vec<ImageRecord>, HoldError> {
     let mut standing = Vec::new();
     for record in records {
-        if let Some(now) = images::get(&tools.client, &record.name).await? {
-            if now.target.digest == record.target.digest {
-                standing.push(now);
-            }
-        }
+        let now = images::get(&tools.client, &record.name).await?;
+        standing.extend(now.filter(|now| now.target.digest == record.target.digest));
     }
     Ok(standing)
 }
