@@ -135,3 +135,73 @@ pub fn gc_labels(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::image::Descriptor;
+
+    fn blob(digest: Digest, labels: Labels) -> Blob {
+        Blob { digest, size: 1, media_type: String::new(), labels }
+    }
+
+    /// A manifest with a config and two layers, the second of which is not on this node.
+    fn content(manifest_labels: Labels) -> (Content, BTreeMap<Digest, Vec<u8>>) {
+        let [config, here, elsewhere] =
+            ["config", "here", "elsewhere"].map(|text| Digest::of(text.as_bytes()));
+        let bytes = format!(
+            r#"{{"config":{{"digest":"{config}"}},"layers":[{{"digest":"{elsewhere}"}},{{"digest":"{here}"}}]}}"#
+        )
+        .into_bytes();
+        let target = Descriptor { media_type: String::new(), digest: Digest::of(&bytes), size: 1 };
+        let content = Content {
+            id: Some(config),
+            manifest: Some(target.clone()),
+            blobs: vec![
+                blob(target.digest, manifest_labels),
+                blob(config, Labels::new()),
+                blob(here, Labels::new()),
+            ],
+            chain: vec![Digest::of(b"chain")],
+            target,
+        };
+        let documents = BTreeMap::from([(content.target.digest, bytes)]);
+        (content, documents)
+    }
+
+    #[test]
+    fn stripped_references_are_made_again_for_what_is_there() {
+        let (content, documents) = content(Labels::from([("mine".into(), "x".into())]));
+        let config = Digest::of(b"config");
+        let labels = gc_labels(&content, &documents, Some(("overlayfs", content.chain[0])));
+        assert_eq!(
+            labels[&content.target.digest],
+            Labels::from([
+                ("mine".into(), "x".into()),
+                ("containerd.io/gc.ref.content.config".into(), config.to_string()),
+                ("containerd.io/gc.ref.content.l.1".into(), Digest::of(b"here").to_string()),
+            ])
+        );
+        assert_eq!(
+            labels[&config],
+            Labels::from([("containerd.io/gc.ref.snapshot.overlayfs".into(), content.chain[0].to_string())])
+        );
+        assert_eq!(gc_labels(&content, &documents, None)[&config], Labels::new());
+    }
+
+    #[test]
+    fn a_child_that_is_referred_to_by_another_key_needs_no_second() {
+        let old = Labels::from([
+            ("containerd.io/gc.ref.content.0".into(), Digest::of(b"config").to_string()),
+            ("containerd.io/gc.ref.content.1".into(), Digest::of(b"here").to_string()),
+        ]);
+        let (content, documents) = content(old.clone());
+        assert_eq!(gc_labels(&content, &documents, None)[&content.target.digest], old);
+    }
+
+    #[test]
+    fn without_documents_the_labels_stay() {
+        let (content, _) = content(Labels::new());
+        assert!(gc_labels(&content, &BTreeMap::new(), None).values().all(Labels::is_empty));
+    }
+}

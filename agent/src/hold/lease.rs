@@ -55,11 +55,9 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
             bytes += blob.size;
         }
     }
-    if let Some(resource) = top(tools, content).await? {
-        if !has.contains(&resource) {
-            changed = true;
-            leases::add(&tools.client, &lease, &resource).await?;
-        }
+    if let Some(resource) = top(tools, content).await?.filter(|resource| !has.contains(resource)) {
+        changed = true;
+        leases::add(&tools.client, &lease, &resource).await?;
     }
     Ok(Taken { changed, bytes, state: all_kept(kept, content.blobs.len()) })
 }
@@ -77,10 +75,8 @@ pub(super) async fn check(tools: &Tools, image: &Image) -> Result<State, HoldErr
         }
         kept += usize::from(blobs::fault(tools, blob).await?.is_none());
     }
-    if let Some(resource) = top(tools, content).await? {
-        if !has.contains(&resource) {
-            return Ok(State::No { why: format!("lease {lease} doesn't hold the top layer's snapshot") });
-        }
+    if top(tools, content).await?.is_some_and(|resource| !has.contains(&resource)) {
+        return Ok(State::No { why: format!("lease {lease} doesn't hold the top layer's snapshot") });
     }
     Ok(all_kept(kept, content.blobs.len()))
 }

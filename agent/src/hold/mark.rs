@@ -59,3 +59,74 @@ pub(super) fn recreated(record: &ImageRecord, pin: bool) -> ImageRecord {
     }
     ImageRecord { labels, ..record.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{digest::Digest, inventory::image::Descriptor};
+
+    fn applied(mut labels: Labels, changes: Labels) -> Labels {
+        labels.extend(changes);
+        labels.retain(|_, value| !value.is_empty());
+        labels
+    }
+
+    fn record(labels: Labels) -> ImageRecord {
+        let target = Descriptor { media_type: String::new(), digest: Digest::of(b"target"), size: 1 };
+        ImageRecord { name: "registry.test/app:1".into(), target, labels }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_pin_of_somebody_elses_is_not_marked() {
+        let k3s = labels(&[PINNED, ("io.cattle.k3s.pinned", "pinned")]);
+        assert_eq!(pinning(&k3s), Labels::new());
+        assert_eq!(unmarking(&k3s), Labels::new());
+        let created = recreated(&record(k3s.clone()), true).labels;
+        assert_eq!(created[PROTECTED], RECORD);
+        assert_eq!(theirs(&created), applied(k3s, labels(&[MANAGED])));
+    }
+
+    #[test]
+    fn a_record_that_was_created_says_what_is_imgwardens() {
+        let created = recreated(&record(labels(&[MANAGED])), true).labels;
+        assert_eq!(created, labels(&[MANAGED, PINNED, (PROTECTED, "record,pin")]));
+        let unpinned = recreated(&record(labels(&[MANAGED])), false).labels;
+        assert_eq!(unpinned, labels(&[MANAGED, (PROTECTED, "record")]));
+        assert_eq!(applied(unpinned.clone(), pinning(&unpinned)), created);
+    }
+
+    #[test]
+    fn an_old_pin_of_imgwardens_is_not_taken_for_somebody_elses() {
+        let ours = applied(labels(&[MANAGED]), pinning(&labels(&[MANAGED])));
+        assert_eq!(recreated(&record(ours.clone()), false).labels, labels(&[MANAGED, (PROTECTED, "record")]));
+        assert_eq!(theirs(&ours), labels(&[MANAGED]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_pinned_is_as_before_when_unmarked(
+            before in proptest::collection::btree_map("[a-z./]{1,20}", "[a-z]{1,8}", 0..4),
+            pinned in any::<bool>(),
+        ) {
+            let before = if pinned { applied(before, labels(&[PINNED])) } else { before };
+            let held = applied(before.clone(), pinning(&before));
+            prop_assert!(is_pinned(&held));
+            prop_assert_eq!(pinning(&held), Labels::new());
+            prop_assert_eq!(applied(held.clone(), unmarking(&held)), before);
+        }
+
+        #[test]
+        fn any_mark_is_taken_away(mark in ".{1,40}", pinned in any::<bool>()) {
+            let marked = labels(&[(PROTECTED, &mark), ("other", "x")]);
+            let marked = if pinned { applied(marked, labels(&[PINNED])) } else { marked };
+            let after = applied(marked.clone(), unmarking(&marked));
+            prop_assert!(!after.contains_key(PROTECTED) && after.contains_key("other"));
+        }
+    }
+}

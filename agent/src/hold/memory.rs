@@ -152,3 +152,141 @@ fn descriptor(text: &str) -> Option<Descriptor> {
         media_type: parts.next().unwrap_or_default().to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn digest(n: u8) -> Digest {
+        Digest::from_bytes([n; 32])
+    }
+
+    fn target() -> Descriptor {
+        Descriptor {
+            media_type: "application/vnd.oci.image.manifest.v1+json".into(),
+            digest: digest(1),
+            size: 7,
+        }
+    }
+
+    fn record(name: &str, labels: Labels) -> ImageRecord {
+        ImageRecord { name: name.to_owned(), target: target(), labels }
+    }
+
+    fn image(records: Vec<ImageRecord>, blobs: Vec<Blob>) -> Image {
+        let content = Content {
+            target: target(),
+            id: Some(digest(2)),
+            manifest: Some(target()),
+            blobs,
+            chain: (0..12).map(digest).collect(),
+        };
+        Image { records, content: Arc::new(content) }
+    }
+
+    /// What becomes of an image through a shadow record and the shadow's blobs.
+    fn through_containerd(image: &Image) -> Option<(Image, String)> {
+        let labels = pack(image, "overlayfs");
+        for (key, value) in &labels {
+            assert!(key.len() + value.len() <= LABEL && !value.is_empty(), "{key}={value}");
+        }
+        let blobs: BTreeMap<Digest, Labels> =
+            image.content.blobs.iter().map(|blob| (blob.digest, shadowed(&blob.labels))).collect();
+        unpack(&record("any", labels), |digest| blobs.get(&digest).cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn names_stay_in_order_and_keep_their_labels() {
+        let records = (0..20)
+            .map(|n| {
+                let labels = Labels::from([
+                    ("io.cri-containerd.image".into(), "managed".into()),
+                    ("n".into(), n.to_string()),
+                ]);
+                record(&format!("registry.test/app:{n}"), labels)
+            })
+            .collect();
+        let blobs = vec![Blob {
+            digest: digest(2),
+            size: u64::MAX,
+            media_type: String::new(),
+            labels: Labels::from([
+                ("containerd.io/gc.ref.snapshot.overlayfs".into(), digest(3).to_string()),
+                ("containerd.io/distribution.source.registry.test".into(), "app".into()),
+            ]),
+        }];
+        let image = image(records, blobs);
+        assert_eq!(through_containerd(&image), Some((image, "overlayfs".to_owned())));
+    }
+
+    #[test]
+    fn nothing_in_the_shadow_is_kept_for_its_own_sake() {
+        let labels = Labels::from([
+            ("containerd.io/gc.root".into(), "now".into()),
+            ("containerd.io/gc.ref.snapshot.overlayfs".into(), digest(3).to_string()),
+            ("containerd.io/gc.ref.content.l.0".into(), digest(4).to_string()),
+        ]);
+        let kept: Vec<_> =
+            shadowed(&labels).into_keys().filter(|key| key.starts_with("containerd.io/")).collect();
+        assert_eq!(kept, ["containerd.io/gc.ref.content.l.0"]);
+        assert_eq!(original(&shadowed(&labels)), labels);
+    }
+
+    #[test]
+    fn a_label_that_does_not_fit_is_left_out_alone() {
+        let key = "k".to_owned();
+        let labels =
+            |value: usize| Labels::from([(key.clone(), "v".repeat(value)), ("other".into(), "x".into())]);
+        let most = LABEL - format!("{RECORD_LABEL}0.k").len();
+        let fits = image(vec![record("a", labels(most))], Vec::new());
+        assert_eq!(through_containerd(&fits).unwrap().0, fits);
+        let too_long = image(vec![record("a", labels(most + 1))], Vec::new());
+        let found = through_containerd(&too_long).unwrap().0;
+        assert_eq!(found.records[0].labels, Labels::from([("other".into(), "x".into())]));
+    }
+
+    #[test]
+    fn a_record_of_somebody_elses_is_no_memory() {
+        let labels = Labels::from([("io.cri-containerd.image".into(), "managed".into())]);
+        assert_eq!(unpack(&record("a", labels), |_| Labels::new()), None);
+    }
+
+    fn some_labels() -> impl Strategy<Value = Labels> {
+        proptest::collection::btree_map("[a-z0-9./=-]{1,30}", "[ -~]{1,40}", 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn an_image_comes_back_as_it_was(
+            names in vec((".{1,60}", some_labels()), 0..6),
+            blobs in vec((any::<[u8; 32]>(), any::<u64>(), "[ -~]{0,40}", some_labels()), 0..6),
+        ) {
+            let records = names.into_iter().map(|(name, labels)| record(&name, labels)).collect();
+            let blobs = blobs
+                .into_iter()
+                .map(|(hash, size, media_type, labels)| {
+                    Blob { digest: Digest::from_bytes(hash), size, media_type, labels }
+                })
+                .collect();
+            let image = image(records, blobs);
+            prop_assert_eq!(through_containerd(&image), Some((image, "overlayfs".to_owned())));
+        }
+
+        #[test]
+        fn any_labels_are_unpacked_or_refused(
+            parts in vec((0usize..7, "[0-9.a-z]{0,25}", "(sha256:[0-9a-f]{64})?[ -~]{0,60}"), 0..12),
+        ) {
+            let prefixes = [SNAPSHOTTER, ID, MANIFEST, NAME, RECORD_LABEL, CHAIN, BLOB];
+            let labels: Labels = parts
+                .into_iter()
+                .flat_map(|(kind, rest, value)| {
+                    [(prefixes[kind].to_owned(), value.clone()), (format!("{}{rest}", prefixes[kind]), value)]
+                })
+                .collect();
+            let own = labels.contains_key(SNAPSHOTTER);
+            prop_assert_eq!(unpack(&record("a", labels), |_| Labels::new()).is_some(), own);
+        }
+    }
+}

@@ -13,10 +13,12 @@ mod mark;
 mod memory;
 mod pin;
 pub mod records;
+mod release;
 pub mod shadow;
 mod verify;
 
 pub use error::HoldError;
+pub use release::{Dropped, drop_everything};
 pub use verify::{Verified, verify};
 
 pub use crate::config::Hold as Kind;

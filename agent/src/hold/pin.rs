@@ -19,7 +19,7 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
     for record in records::standing(tools, &image.records).await? {
         let changes = mark::pinning(&record.labels);
         if !changes.is_empty() {
-            changed |= records::relabel(tools, &record, &changes).await?;
+            changed |= records::relabel(&tools.client, &record, &changes).await?;
         }
     }
     Ok(Taken { changed, bytes: 0, state: check(tools, image).await? })
@@ -47,7 +47,7 @@ pub(super) async fn drop(tools: &Tools, image: &Image) -> Result<bool, HoldError
     for record in images::list_target(&tools.client, &image.content.target).await? {
         let changes = mark::unmarking(&record.labels);
         if !changes.is_empty() {
-            changed |= records::relabel(tools, &record, &changes).await?;
+            changed |= records::relabel(&tools.client, &record, &changes).await?;
         }
     }
     Ok(changed)

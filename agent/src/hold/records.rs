@@ -3,7 +3,10 @@
 
 use super::{HoldError, Tools, mark};
 use crate::{
-    containerd::images::{self, MANAGED},
+    containerd::{
+        Client,
+        images::{self, MANAGED},
+    },
     inventory::image::{ImageRecord, Labels},
 };
 
@@ -22,11 +25,8 @@ pub async fn missing(tools: &Tools, records: &[ImageRecord]) -> Result<Vec<Image
 pub(super) async fn standing(tools: &Tools, records: &[ImageRecord]) -> Result<Vec<ImageRecord>, HoldError> {
     let mut standing = Vec::new();
     for record in records {
-        if let Some(now) = images::get(&tools.client, &record.name).await? {
-            if now.target.digest == record.target.digest {
-                standing.push(now);
-            }
-        }
+        let now = images::get(&tools.client, &record.name).await?;
+        standing.extend(now.filter(|now| now.target.digest == record.target.digest));
     }
     Ok(standing)
 }
@@ -42,7 +42,7 @@ pub async fn recreate(tools: &Tools, records: &[ImageRecord], pin: bool) -> Resu
             Err(error) if error.is_exists() => {
                 if pin {
                     for now in standing(tools, std::slice::from_ref(record)).await? {
-                        relabel(tools, &now, &mark::pinning(&now.labels)).await?;
+                        relabel(&tools.client, &now, &mark::pinning(&now.labels)).await?;
                     }
                 }
             }
@@ -58,22 +58,22 @@ pub async fn touch(tools: &Tools, records: &[ImageRecord]) -> Result<usize, Hold
     for record in standing(tools, records).await? {
         let value = record.labels.get(MANAGED.0).cloned().unwrap_or_default();
         let same = Labels::from([(MANAGED.0.to_owned(), value)]);
-        touched += usize::from(write_labels(tools, &record, &same).await?);
+        touched += usize::from(write_labels(&tools.client, &record, &same).await?);
     }
     Ok(touched)
 }
 
 /// Sets the labels; `false`: nothing to set, or the record has gone meanwhile.
 pub(super) async fn relabel(
-    tools: &Tools,
+    client: &Client,
     record: &ImageRecord,
     changes: &Labels,
 ) -> Result<bool, HoldError> {
-    if changes.is_empty() { Ok(false) } else { write_labels(tools, record, changes).await }
+    if changes.is_empty() { Ok(false) } else { write_labels(client, record, changes).await }
 }
 
-async fn write_labels(tools: &Tools, record: &ImageRecord, changes: &Labels) -> Result<bool, HoldError> {
-    match images::set_labels(&tools.client, record, changes).await {
+async fn write_labels(client: &Client, record: &ImageRecord, changes: &Labels) -> Result<bool, HoldError> {
+    match images::set_labels(client, record, changes).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error.into()),

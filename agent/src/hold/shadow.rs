@@ -79,12 +79,18 @@ pub(super) async fn take(tools: &Tools, image: &Image) -> Result<Taken, HoldErro
         let to_write = ToWrite { image: &image, before: before.as_ref(), packed: &packed };
         let written = to_write.under(&shadow, &lease, &known, &unknown).await;
         // One that stays because containerd is gone is found by the next take or drop, or expires.
-        let released = leases::delete(&shadow, &lease, false).await;
+        let released = leases::delete(&shadow, &lease, written.is_err()).await;
         if matches!(written, Err(HoldError::Containerd(ContainerdError::NotShared { .. }))) {
             return not_shared(tools, &shadow, &unknown).await;
         }
         written?;
         released?;
+    } else {
+        // An agent that was killed between the record and the lease's deletion left the lease.
+        let lease = temporary_lease_id(&image.content.target);
+        if leases::resources(&shadow, &lease).await?.is_some() {
+            changed |= leases::delete(&shadow, &lease, false).await?;
+        }
     }
     let kept = known.iter().chain(&unknown);
     let bytes = kept.clone().map(|(blob, _)| blob.size).sum();
@@ -177,7 +183,8 @@ pub(super) async fn check(tools: &Tools, image: &Image) -> Result<State, HoldErr
 pub(super) async fn drop(tools: &Tools, image: &Image) -> Result<bool, HoldError> {
     let shadow = tools.client.in_namespace(SHADOW)?;
     let target = &image.content.target;
-    let mut changed = leases::delete(&shadow, &temporary_lease_id(target), false).await?;
+    // Waits for the GC, since what a killed agent adopted without a record keeps the namespace.
+    let mut changed = leases::delete(&shadow, &temporary_lease_id(target), true).await?;
     while let Some(record) = own_record(&shadow, target).await? {
         changed |= images::delete_own(&shadow, &record.name).await?;
     }
