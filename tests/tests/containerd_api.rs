@@ -1,6 +1,8 @@
 //! What the agent says to containerd, and what its inventory makes of the answers, on both containerds: every claim is
 //! compared with the harness, which asks containerd in its own way.
 
+#![expect(clippy::unwrap_used, reason = "a scenario reports by panicking")]
+
 use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use imgwarden::{

@@ -277,10 +277,11 @@ impl Inventory {
     /// it was is what matters.
     fn keep(&mut self, content: &Arc<Content>) {
         let target = content.target.digest;
-        if let Some(known) = self.contents.get(&target) {
-            if known.id.is_some() && content.blobs.len() < known.blobs.len() {
-                return;
-            }
+        if let Some(known) = self.contents.get(&target)
+            && known.id.is_some()
+            && content.blobs.len() < known.blobs.len()
+        {
+            return;
         }
         for blob in &content.blobs {
             self.holders.entry(blob.digest).or_default().insert(target);

@@ -99,11 +99,11 @@ impl<'a> Walk<'a> {
         }
         let mut id = None;
         let mut chain = Vec::new();
-        if let Some(manifest) = &ours {
-            if let Some((config_digest, config)) = self.manifest(manifest).await? {
-                id = Some(config_digest);
-                chain = config.chain();
-            }
+        if let Some(manifest) = &ours
+            && let Some((config_digest, config)) = self.manifest(manifest).await?
+        {
+            id = Some(config_digest);
+            chain = config.chain();
         }
         // Other platforms' blobs are the image's too where they were imported: they go with it.
         for other in others {

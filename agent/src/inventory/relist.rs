@@ -75,7 +75,7 @@ impl Inventory {
             match self.put(record, Arc::clone(content), at) {
                 Change::Created { record, content } => relisted.appeared.push((record, content)),
                 Change::Updated { before, after } if before != after => {
-                    relisted.changed.push((before, after))
+                    relisted.changed.push((before, after));
                 }
                 Change::Moved { before, after, .. } => relisted.changed.push((before.record, after)),
                 Change::Updated { .. } | Change::Deleted(_) | Change::None => {}
