@@ -67,7 +67,8 @@ pub async fn list(client: &Client) -> Result<Vec<BlobInfo>, ContainerdError> {
     const METHOD: &str = "Content/List";
     let request = client.request(ListContentRequest { filters: Vec::new() });
     let object = client.namespace();
-    let mut stream = call(METHOD, object, CALL, stub!(client, ContentClient<_>).list(request)).await?.into_inner();
+    let mut stream =
+        call(METHOD, object, CALL, stub!(client, ContentClient<_>).list(request)).await?.into_inner();
     let mut blobs = Vec::new();
     while let Some(part) = call(METHOD, object, CALL, stream.message()).await? {
         blobs.extend(part.info.into_iter().filter_map(blob));
@@ -89,7 +90,8 @@ pub async fn read(client: &Client, digest: Digest, limit: u64) -> Result<Option<
     let object = digest.to_string();
     let request = client.request(ReadContentRequest { digest: object.clone(), offset: 0, size: 0 });
     // A missing file is NotFound with the first message, a missing blob with the call.
-    let Some(answer) = found(call(METHOD, &object, CALL, stub!(client, ContentClient<_>).read(request)).await)?
+    let Some(answer) =
+        found(call(METHOD, &object, CALL, stub!(client, ContentClient<_>).read(request)).await)?
     else {
         return Ok(None);
     };
@@ -142,8 +144,9 @@ pub async fn write<R: AsyncRead + Unpin + Send>(
     source: &mut R,
 ) -> Result<Written, ContainerdError> {
     let reference = ingest_reference(digest);
-    let result = stream_bytes(client, &reference, digest, size, labels, source).await;
-    abort_unless_written(client, &reference, &result).await;
+    let mut ingest = None;
+    let result = stream_bytes(client, &reference, digest, size, labels, source, &mut ingest).await;
+    end(client, &reference, ingest, &result).await;
     result
 }
 
@@ -154,6 +157,7 @@ async fn stream_bytes<R: AsyncRead + Unpin + Send>(
     size: u64,
     labels: &Labels,
     source: &mut R,
+    ingest: &mut Option<Ingest>,
 ) -> Result<Written, ContainerdError> {
     let mut hasher = sha2::Sha256::new();
     let mut offset = 0u64;
@@ -164,7 +168,6 @@ async fn stream_bytes<R: AsyncRead + Unpin + Send>(
         offset: offset.try_into().unwrap_or(i64::MAX),
         ..Default::default()
     };
-    let mut ingest: Option<Ingest> = None;
     loop {
         let data = chunk(source).await.map_err(|source| ContainerdError::Source { digest, source })?;
         if data.is_empty() {
@@ -177,17 +180,21 @@ async fn stream_bytes<R: AsyncRead + Unpin + Send>(
             return Err(ContainerdError::TooLarge { digest, size: offset, limit: size });
         }
         let part = WriteContentRequest { data, ..message(WriteAction::Write, at) };
-        let answer = match &mut ingest {
+        let answer = match ingest.as_mut() {
             Some(ingest) => ingest.send(part, CALL).await?,
-            none => {
+            None => {
                 let (opened, answer) = Ingest::open(client, digest, part).await?;
-                *none = Some(opened);
+                *ingest = Some(opened);
                 answer
             }
         };
         if u64::try_from(answer.offset) != Ok(offset) {
             let object = digest.to_string();
-            return Err(ContainerdError::Answer { method: WRITE, object, what: "bytes were lost on the way" });
+            return Err(ContainerdError::Answer {
+                method: WRITE,
+                object,
+                what: "bytes were lost on the way",
+            });
         }
     }
     let found = Digest::from_bytes(hasher.finalize().into());
@@ -198,7 +205,7 @@ async fn stream_bytes<R: AsyncRead + Unpin + Send>(
         labels: labels.clone().into_iter().collect(),
         ..message(WriteAction::Commit, offset)
     };
-    let committed = match &mut ingest {
+    let committed = match ingest {
         Some(ingest) => ingest.send(commit, COMMIT).await.map(drop),
         None => Ingest::open(client, digest, commit).await.map(drop),
     };
@@ -213,8 +220,9 @@ pub async fn adopt(
     labels: &Labels,
 ) -> Result<Written, ContainerdError> {
     let reference = ingest_reference(digest);
-    let result = share(client, &reference, digest, size, labels).await;
-    abort_unless_written(client, &reference, &result).await;
+    let mut ingest = None;
+    let result = share(client, &reference, digest, size, labels, &mut ingest).await;
+    end(client, &reference, ingest, &result).await;
     result
 }
 
@@ -224,6 +232,7 @@ async fn share(
     digest: Digest,
     size: u64,
     labels: &Labels,
+    ingest: &mut Option<Ingest>,
 ) -> Result<Written, ContainerdError> {
     let total = size.try_into().unwrap_or(i64::MAX);
     let stat = WriteContentRequest {
@@ -233,8 +242,8 @@ async fn share(
         expected: digest.to_string(),
         ..Default::default()
     };
-    let (mut ingest, answer) = match Ingest::open(client, digest, stat).await {
-        Ok(opened) => opened,
+    let (ingest, answer) = match Ingest::open(client, digest, stat).await {
+        Ok((opened, answer)) => (ingest.insert(opened), answer),
         Err(error) if error.is_exists() => return Ok(Written::Known),
         Err(error) => return Err(error),
     };
@@ -324,8 +333,19 @@ fn ingest_reference(digest: Digest) -> String {
     format!("imgwarden-{}-{}", Uuid::now_v7().simple(), digest.to_hex())
 }
 
-/// Takes the started ingest away. Best effort: containerd expires those that have no lease after a day.
-async fn abort_unless_written(client: &Client, reference: &str, result: &Result<Written, ContainerdError>) {
+/// Ends the call, and takes what it started away unless it was committed. Best effort: containerd expires ingests that
+/// have no lease after a day.
+async fn end(
+    client: &Client,
+    reference: &str,
+    ingest: Option<Ingest>,
+    result: &Result<Written, ContainerdError>,
+) {
+    if let Some(Ingest { object, messages, mut answers }) = ingest {
+        // containerd writes into the ingest's directory when the call ends: an abort meanwhile leaves half of it.
+        drop(messages);
+        while let Ok(Some(_)) = call(WRITE, &object, CALL, answers.message()).await {}
+    }
     if matches!(result, Ok(Written::Created)) {
         return;
     }

@@ -13,8 +13,8 @@ use std::{
 
 use http::uri::PathAndQuery;
 use k8s_cri::v1::{
-    ImageSpec, ImageStatusRequest, ImageStatusResponse, ListContainersRequest,
-    ListContainersResponse, StatusRequest, StatusResponse, VersionRequest, VersionResponse,
+    ImageSpec, ImageStatusRequest, ImageStatusResponse, ListContainersRequest, ListContainersResponse,
+    StatusRequest, StatusResponse, VersionRequest, VersionResponse,
 };
 use serde::Deserialize;
 use tonic_prost::ProstCodec;

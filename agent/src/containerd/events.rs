@@ -3,8 +3,13 @@
 use std::{pin::pin, time::Duration};
 
 use containerd_client::{
-    events::{ContainerCreate, ContainerDelete, ContainerUpdate, ContentDelete, NamespaceCreate, NamespaceDelete, NamespaceUpdate, SnapshotRemove},
-    services::v1::{ImageCreate, ImageDelete, ImageUpdate, PublishRequest, SubscribeRequest, events_client::EventsClient},
+    events::{
+        ContainerCreate, ContainerDelete, ContainerUpdate, ContentDelete, NamespaceCreate, NamespaceDelete,
+        NamespaceUpdate, SnapshotRemove,
+    },
+    services::v1::{
+        ImageCreate, ImageDelete, ImageUpdate, PublishRequest, SubscribeRequest, events_client::EventsClient,
+    },
     types::Envelope,
 };
 use jiff::Timestamp;
@@ -174,8 +179,7 @@ fn decode(envelope: Envelope) -> Option<Event> {
         "/namespaces/delete" => Kind::NamespaceDeleted { name: NamespaceDelete::decode(bytes).ok()?.name },
         _ => return None,
     };
-    let at = timestamp
-        .and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
-        .unwrap_or_else(Timestamp::now);
+    let at =
+        timestamp.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok()).unwrap_or_else(Timestamp::now);
     Some(Event { at, namespace, kind })
 }

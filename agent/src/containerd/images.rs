@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use containerd_client::{
     services::v1::{
-        CreateImageRequest, DeleteImageRequest, GetImageRequest, Image, ListImagesRequest, UpdateImageRequest,
-        images_client::ImagesClient,
+        CreateImageRequest, DeleteImageRequest, GetImageRequest, Image, ListImagesRequest,
+        UpdateImageRequest, images_client::ImagesClient,
     },
     types,
 };
@@ -55,7 +55,8 @@ async fn matching(client: &Client, filters: Vec<String>) -> Result<Listed, Conta
         .await?
         .into_inner();
     let total = answer.images.len();
-    let records: Vec<_> = answer.images.into_iter().filter_map(|image| record("Images/List", image).ok()).collect();
+    let records: Vec<_> =
+        answer.images.into_iter().filter_map(|image| record("Images/List", image).ok()).collect();
     Ok(Listed { left_out: total - records.len(), records })
 }
 
@@ -95,7 +96,11 @@ pub async fn replace_own(client: &Client, record: &ImageRecord) -> Result<ImageR
     update(client, record, vec!["target".to_owned(), "labels".to_owned()]).await
 }
 
-async fn update(client: &Client, record: &ImageRecord, paths: Vec<String>) -> Result<ImageRecord, ContainerdError> {
+async fn update(
+    client: &Client,
+    record: &ImageRecord,
+    paths: Vec<String>,
+) -> Result<ImageRecord, ContainerdError> {
     const METHOD: &str = "Images/Update";
     if paths.is_empty() {
         // An empty mask would replace the whole record.
@@ -107,7 +112,8 @@ async fn update(client: &Client, record: &ImageRecord, paths: Vec<String>) -> Re
         source_date_epoch: None,
     };
     let answer =
-        call(METHOD, &record.name, CALL, stub!(client, ImagesClient<_>).update(client.request(request))).await?;
+        call(METHOD, &record.name, CALL, stub!(client, ImagesClient<_>).update(client.request(request)))
+            .await?;
     answered(METHOD, &record.name, answer.into_inner().image)
 }
 

@@ -25,22 +25,29 @@ pub struct Plugin {
 
 /// `1.7.24`, as the server gives it (distributions add their own suffixes).
 pub async fn version(client: &Client) -> Result<String, ContainerdError> {
-    let answer = call("Version/Version", "", CALL, stub!(client, VersionClient<_>).version(client.request(()))).await?;
+    let answer =
+        call("Version/Version", "", CALL, stub!(client, VersionClient<_>).version(client.request(())))
+            .await?;
     Ok(answer.into_inner().version)
 }
 
 /// The id that containerd keeps in its root: another root, another id.
 pub async fn server_id(client: &Client) -> Result<String, ContainerdError> {
-    let answer =
-        call("Introspection/Server", "", CALL, stub!(client, IntrospectionClient<_>).server(client.request(())))
-            .await?;
+    let answer = call(
+        "Introspection/Server",
+        "",
+        CALL,
+        stub!(client, IntrospectionClient<_>).server(client.request(())),
+    )
+    .await?;
     Ok(answer.into_inner().uuid)
 }
 
 pub async fn plugins(client: &Client) -> Result<Vec<Plugin>, ContainerdError> {
     let request = client.request(PluginsRequest { filters: Vec::new() });
     let answer =
-        call("Introspection/Plugins", "", CALL, stub!(client, IntrospectionClient<_>).plugins(request)).await?;
+        call("Introspection/Plugins", "", CALL, stub!(client, IntrospectionClient<_>).plugins(request))
+            .await?;
     Ok(answer
         .into_inner()
         .plugins

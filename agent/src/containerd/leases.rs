@@ -88,11 +88,18 @@ pub async fn resources(client: &Client, id: &str) -> Result<Option<Vec<Resource>
 /// Adds the resource, then asks whether it exists: containerd takes any digest. `false`: containerd has no such thing.
 pub async fn add(client: &Client, id: &str, resource: &Resource) -> Result<bool, ContainerdError> {
     let request = AddResourceRequest { id: id.to_owned(), resource: Some(resource.to_wire()) };
-    call("Leases/AddResource", id, CALL, stub!(client, LeasesClient<_>).add_resource(client.request(request)))
-        .await?;
+    call(
+        "Leases/AddResource",
+        id,
+        CALL,
+        stub!(client, LeasesClient<_>).add_resource(client.request(request)),
+    )
+    .await?;
     match resource {
         Resource::Content(digest) => Ok(content::info(client, *digest).await?.is_some()),
-        Resource::Snapshot { snapshotter, key } => Ok(snapshots::stat(client, snapshotter, key).await?.is_some()),
+        Resource::Snapshot { snapshotter, key } => {
+            Ok(snapshots::stat(client, snapshotter, key).await?.is_some())
+        }
         Resource::Other { .. } => Ok(true),
     }
 }

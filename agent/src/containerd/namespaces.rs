@@ -40,7 +40,8 @@ pub async fn create(client: &Client, name: &str, labels: &Labels) -> Result<bool
 /// Deletes imgwarden's own namespace if it is empty; `false`: it was not there, or not empty.
 pub async fn delete_own_if_empty(client: &Client) -> Result<bool, ContainerdError> {
     let request = client.request(DeleteNamespaceRequest { name: SHADOW.to_owned() });
-    let answer = call("Namespaces/Delete", SHADOW, CALL, stub!(client, NamespacesClient<_>).delete(request)).await;
+    let answer =
+        call("Namespaces/Delete", SHADOW, CALL, stub!(client, NamespacesClient<_>).delete(request)).await;
     match found(answer) {
         Ok(answer) => Ok(answer.is_some()),
         Err(ContainerdError::Precondition { .. }) => Ok(false),

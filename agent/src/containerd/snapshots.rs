@@ -34,16 +34,23 @@ pub struct Snapshot {
     pub labels: Labels,
 }
 
-pub async fn stat(client: &Client, snapshotter: &str, key: &str) -> Result<Option<Snapshot>, ContainerdError> {
+pub async fn stat(
+    client: &Client,
+    snapshotter: &str,
+    key: &str,
+) -> Result<Option<Snapshot>, ContainerdError> {
     const METHOD: &str = "Snapshots/Stat";
     let message = StatSnapshotRequest { snapshotter: snapshotter.to_owned(), key: key.to_owned() };
-    let answer = call(METHOD, key, CALL, stub!(client, SnapshotsClient<_>).stat(client.request(message))).await;
+    let answer =
+        call(METHOD, key, CALL, stub!(client, SnapshotsClient<_>).stat(client.request(message))).await;
     match found(answer)?.map(|answer| answer.into_inner().info) {
         None => Ok(None),
         Some(Some(Info { name, parent, labels, .. })) => {
             Ok(Some(Snapshot { key: name, parent, labels: labels.into_iter().collect() }))
         }
-        Some(None) => Err(ContainerdError::Answer { method: METHOD, object: key.to_owned(), what: "no info" }),
+        Some(None) => {
+            Err(ContainerdError::Answer { method: METHOD, object: key.to_owned(), what: "no info" })
+        }
     }
 }
 
@@ -54,7 +61,11 @@ pub fn guard_key(top: Digest) -> String {
 
 /// Sets the guard on a chain (bottom first) if it is not there, under the client's lease, and reads the directories
 /// from it. Empty when the chain is empty, not unpacked, or the snapshotter's mounts name no numbered directories.
-pub async fn guard(client: &Client, snapshotter: &str, chain: &[Digest]) -> Result<Vec<Directory>, ContainerdError> {
+pub async fn guard(
+    client: &Client,
+    snapshotter: &str,
+    chain: &[Digest],
+) -> Result<Vec<Directory>, ContainerdError> {
     let Some(top) = chain.last() else { return Ok(Vec::new()) };
     let key = guard_key(*top);
     let message = ViewSnapshotRequest {
@@ -64,7 +75,8 @@ pub async fn guard(client: &Client, snapshotter: &str, chain: &[Digest]) -> Resu
         labels: Default::default(),
     };
     let answer =
-        call("Snapshots/View", &key, CALL, stub!(client, SnapshotsClient<_>).view(client.request(message))).await;
+        call("Snapshots/View", &key, CALL, stub!(client, SnapshotsClient<_>).view(client.request(message)))
+            .await;
     match answer {
         Ok(answer) => Ok(directories(&answer.into_inner().mounts, chain)),
         Err(error) if error.is_exists() => learn(client, snapshotter, chain).await,
@@ -74,13 +86,21 @@ pub async fn guard(client: &Client, snapshotter: &str, chain: &[Digest]) -> Resu
 }
 
 /// Reads the directories from a guard that stands; empty when it doesn't.
-pub async fn learn(client: &Client, snapshotter: &str, chain: &[Digest]) -> Result<Vec<Directory>, ContainerdError> {
+pub async fn learn(
+    client: &Client,
+    snapshotter: &str,
+    chain: &[Digest],
+) -> Result<Vec<Directory>, ContainerdError> {
     let Some(top) = chain.last() else { return Ok(Vec::new()) };
     let key = guard_key(*top);
     let message = MountsRequest { snapshotter: snapshotter.to_owned(), key: key.clone() };
-    let answer =
-        call("Snapshots/Mounts", &key, CALL, stub!(client, SnapshotsClient<_>).mounts(client.request(message)))
-            .await;
+    let answer = call(
+        "Snapshots/Mounts",
+        &key,
+        CALL,
+        stub!(client, SnapshotsClient<_>).mounts(client.request(message)),
+    )
+    .await;
     Ok(found(answer)?.map(|answer| directories(&answer.into_inner().mounts, chain)).unwrap_or_default())
 }
 
@@ -88,9 +108,13 @@ pub async fn learn(client: &Client, snapshotter: &str, chain: &[Digest]) -> Resu
 pub async fn unguard(client: &Client, snapshotter: &str, top: Digest) -> Result<bool, ContainerdError> {
     let key = guard_key(top);
     let message = RemoveSnapshotRequest { snapshotter: snapshotter.to_owned(), key: key.clone() };
-    let answer =
-        call("Snapshots/Remove", &key, CALL, stub!(client, SnapshotsClient<_>).remove(client.request(message)))
-            .await;
+    let answer = call(
+        "Snapshots/Remove",
+        &key,
+        CALL,
+        stub!(client, SnapshotsClient<_>).remove(client.request(message)),
+    )
+    .await;
     Ok(found(answer)?.is_some())
 }
 

@@ -254,8 +254,12 @@ mod tests {
     #[test]
     fn the_chain_is_the_image_specs() {
         let config = Config::parse(
-            format!(r#"{{"os":"linux","architecture":"amd64","rootfs":{{"diff_ids":["{}","{}"]}}}}"#, digest(1), digest(2))
-                .as_bytes(),
+            format!(
+                r#"{{"os":"linux","architecture":"amd64","rootfs":{{"diff_ids":["{}","{}"]}}}}"#,
+                digest(1),
+                digest(2)
+            )
+            .as_bytes(),
         )
         .unwrap();
         let second = Digest::of(format!("{} {}", digest(1), digest(2)).as_bytes());

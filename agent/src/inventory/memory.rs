@@ -103,7 +103,12 @@ impl Inventory {
     }
 
     /// Takes an event of the namespace; `at` is when it came. Asks containerd what a created or updated name is now.
-    pub async fn apply(&mut self, client: &Client, event: &Event, at: Boottime) -> Result<Change, ContainerdError> {
+    pub async fn apply(
+        &mut self,
+        client: &Client,
+        event: &Event,
+        at: Boottime,
+    ) -> Result<Change, ContainerdError> {
         if event.namespace != client.namespace() {
             return Ok(Change::None);
         }
@@ -194,7 +199,8 @@ impl Inventory {
     pub fn image_of(&self, name: &str) -> Option<Image> {
         let target = self.records.get(name)?.target.digest;
         let content = Arc::clone(self.contents.get(&target)?);
-        let records = self.records.values().filter(|record| record.target.digest == target).cloned().collect();
+        let records =
+            self.records.values().filter(|record| record.target.digest == target).cloned().collect();
         Some(Image { records, content })
     }
 
@@ -271,10 +277,11 @@ impl Inventory {
     /// it was is what matters.
     fn keep(&mut self, content: &Arc<Content>) {
         let target = content.target.digest;
-        if let Some(known) = self.contents.get(&target) {
-            if known.id.is_some() && content.blobs.len() < known.blobs.len() {
-                return;
-            }
+        if let Some(known) = self.contents.get(&target)
+            && known.id.is_some()
+            && content.blobs.len() < known.blobs.len()
+        {
+            return;
         }
         for blob in &content.blobs {
             self.holders.entry(blob.digest).or_default().insert(target);
@@ -317,7 +324,12 @@ pub(crate) mod tests {
 
     /// An image `id` with a manifest of its own and these layers, 10 bytes each blob.
     pub(crate) fn content(id: &str, layers: &[&str]) -> Arc<Content> {
-        let blob = |text: &str| Blob { digest: digest(text), size: 10, media_type: String::new(), labels: Labels::new() };
+        let blob = |text: &str| Blob {
+            digest: digest(text),
+            size: 10,
+            media_type: String::new(),
+            labels: Labels::new(),
+        };
         let manifest = format!("manifest of {id}");
         let target = Descriptor { media_type: String::new(), digest: digest(&manifest), size: 10 };
         let mut blobs = vec![blob(&manifest), blob(id)];
@@ -367,7 +379,10 @@ pub(crate) mod tests {
             inventory.put(record(&name, &content), content, Boottime(n));
             inventory.remove(&name, Boottime(n));
         }
-        assert_eq!(inventory.gone().map(|g| g.record.name.as_str()).collect::<Vec<_>>(), ["app:9", "app:8", "app:7"]);
+        assert_eq!(
+            inventory.gone().map(|g| g.record.name.as_str()).collect::<Vec<_>>(),
+            ["app:9", "app:8", "app:7"]
+        );
         assert_eq!(inventory.contents.len(), 3);
         assert_eq!(inventory.owners_of_blob(digest("base")).len(), 3);
     }
@@ -379,7 +394,8 @@ pub(crate) mod tests {
         inventory.put(record("a:1", &app), Arc::clone(&app), Boottime(0));
         assert_eq!(inventory.put(record("a:2", &app), Arc::clone(&app), Boottime(0)), Change::None);
         assert_eq!((inventory.records().count(), inventory.left_out()), (1, 1));
-        let relabelled = ImageRecord { labels: Labels::from([("k".into(), "v".into())]), ..record("a:1", &app) };
+        let relabelled =
+            ImageRecord { labels: Labels::from([("k".into(), "v".into())]), ..record("a:1", &app) };
         assert!(matches!(inventory.put(relabelled, app, Boottime(0)), Change::Updated { .. }));
     }
 
@@ -387,7 +403,8 @@ pub(crate) mod tests {
     fn a_moved_name_leaves_its_old_image_behind() {
         let (old, new) = (content("old", &["base"]), content("new", &["base"]));
         let mut inventory = with(&[("app:1", &old), ("other:1", &old)]);
-        let Change::Moved { before, after, .. } = inventory.put(record("app:1", &new), Arc::clone(&new), Boottime(1))
+        let Change::Moved { before, after, .. } =
+            inventory.put(record("app:1", &new), Arc::clone(&new), Boottime(1))
         else {
             panic!()
         };
@@ -400,7 +417,8 @@ pub(crate) mod tests {
     fn a_reading_of_an_image_in_pieces_does_not_replace_the_whole() {
         let whole = content("app", &["base", "top"]);
         let mut inventory = with(&[("app:1", &whole)]);
-        let pieces = Content { id: None, blobs: whole.blobs[..1].to_vec(), chain: vec![], ..(*whole).clone() };
+        let pieces =
+            Content { id: None, blobs: whole.blobs[..1].to_vec(), chain: vec![], ..(*whole).clone() };
         inventory.put(record("app:1", &whole), Arc::new(pieces), Boottime(1));
         assert_eq!(inventory.content(whole.target.digest), Some(&whole));
     }

@@ -39,8 +39,11 @@ impl Inventory {
         }
         let remaining: Vec<_> =
             self.records.values().filter(|record| !asked.contains(record.name.as_str())).collect();
-        let held: HashSet<Digest> =
-            remaining.iter().filter_map(|r| self.contents.get(&r.target.digest)).map(|c| c.target.digest).collect();
+        let held: HashSet<Digest> = remaining
+            .iter()
+            .filter_map(|r| self.contents.get(&r.target.digest))
+            .map(|c| c.target.digest)
+            .collect();
         let (mut kept_blobs, mut kept_chain, mut kept_ids) = (HashSet::new(), HashSet::new(), HashSet::new());
         for content in held.iter().filter_map(|target| self.contents.get(target)) {
             kept_blobs.extend(content.blobs.iter().map(|blob| blob.digest));

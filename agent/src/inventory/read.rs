@@ -99,11 +99,11 @@ impl<'a> Walk<'a> {
         }
         let mut id = None;
         let mut chain = Vec::new();
-        if let Some(manifest) = &ours {
-            if let Some((config_digest, config)) = self.manifest(manifest).await? {
-                id = Some(config_digest);
-                chain = config.chain();
-            }
+        if let Some(manifest) = &ours
+            && let Some((config_digest, config)) = self.manifest(manifest).await?
+        {
+            id = Some(config_digest);
+            chain = config.chain();
         }
         // Other platforms' blobs are the image's too where they were imported: they go with it.
         for other in others {
@@ -114,7 +114,10 @@ impl<'a> Walk<'a> {
     }
 
     /// This node's manifest of an index, and the others that are present.
-    async fn choose(&mut self, manifests: Vec<Child>) -> Result<(Option<Descriptor>, Vec<Descriptor>), ContainerdError> {
+    async fn choose(
+        &mut self,
+        manifests: Vec<Child>,
+    ) -> Result<(Option<Descriptor>, Vec<Descriptor>), ContainerdError> {
         let mut ours = None;
         let mut others = Vec::new();
         for Child { descriptor, platform } in manifests {
@@ -136,7 +139,8 @@ impl<'a> Walk<'a> {
 
     /// For an index that names no platforms: what the manifest's config says.
     async fn is_here(&self, manifest: &Descriptor) -> Result<bool, ContainerdError> {
-        let Some(Document::Manifest { config, .. }) = self.read(manifest.digest).await?.and_then(|b| Document::parse(&b).ok())
+        let Some(Document::Manifest { config, .. }) =
+            self.read(manifest.digest).await?.and_then(|b| Document::parse(&b).ok())
         else {
             return Ok(false);
         };
@@ -149,7 +153,9 @@ impl<'a> Walk<'a> {
 
     /// Notes a manifest, its config and its layers; gives the config if both are readable.
     async fn manifest(&mut self, manifest: &Descriptor) -> Result<Option<(Digest, Config)>, ContainerdError> {
-        let Some(Document::Manifest { config, layers }) = self.document(manifest).await? else { return Ok(None) };
+        let Some(Document::Manifest { config, layers }) = self.document(manifest).await? else {
+            return Ok(None);
+        };
         self.note(&config).await?;
         for layer in &layers {
             self.note(layer).await?;

@@ -74,7 +74,9 @@ impl Inventory {
             let Some(content) = contents.get(&record.target.digest) else { continue };
             match self.put(record, Arc::clone(content), at) {
                 Change::Created { record, content } => relisted.appeared.push((record, content)),
-                Change::Updated { before, after } if before != after => relisted.changed.push((before, after)),
+                Change::Updated { before, after } if before != after => {
+                    relisted.changed.push((before, after));
+                }
                 Change::Moved { before, after, .. } => relisted.changed.push((before.record, after)),
                 Change::Updated { .. } | Change::Deleted(_) | Change::None => {}
             }
@@ -84,8 +86,12 @@ impl Inventory {
 
     /// The list is empty and was not: is this the same store?
     async fn doubt(&self, client: &Client, store: Option<&Store>) -> Result<(), InventoryError> {
-        let known: BTreeSet<_> =
-            self.records().filter_map(|r| self.content(r.target.digest)).flat_map(|c| &c.blobs).map(|b| b.digest).collect();
+        let known: BTreeSet<_> = self
+            .records()
+            .filter_map(|r| self.content(r.target.digest))
+            .flat_map(|c| &c.blobs)
+            .map(|b| b.digest)
+            .collect();
         // A blob of ours in its metadata: held by a lease or the shadow, it survives its images.
         for (namespace, _) in namespaces::list(client).await? {
             let there = content::list(&client.in_namespace(&namespace)?).await?;
@@ -115,10 +121,17 @@ mod tests {
     #[test]
     fn a_list_is_compared_name_by_name() {
         let (app, new) = (content("app", &["base"]), content("new", &["base"]));
-        let mut inventory = with(&[("same:1", &app), ("gone:1", &app), ("moved:1", &app), ("unpinned:1", &app)]);
-        let relabelled = ImageRecord { labels: Labels::from([("k".into(), "v".into())]), ..record("unpinned:1", &app) };
+        let mut inventory =
+            with(&[("same:1", &app), ("gone:1", &app), ("moved:1", &app), ("unpinned:1", &app)]);
+        let relabelled =
+            ImageRecord { labels: Labels::from([("k".into(), "v".into())]), ..record("unpinned:1", &app) };
         let listing = Listing {
-            records: vec![record("same:1", &app), record("moved:1", &new), relabelled.clone(), record("new:1", &new)],
+            records: vec![
+                record("same:1", &app),
+                record("moved:1", &new),
+                relabelled.clone(),
+                record("new:1", &new),
+            ],
             contents: [(app.target.digest, Arc::clone(&app)), (new.target.digest, Arc::clone(&new))].into(),
             left_out: 2,
         };

@@ -44,7 +44,8 @@ impl Inventory {
         let ids = &resolution.ids;
         let shares = |id: Option<Digest>| id.is_some_and(|id| ids.contains(&id));
         let now = self.records.values().filter(|record| shares(self.id_of(record)));
-        let lately = self.gone.iter().filter(|gone| gone.at >= at && shares(gone.content.id)).map(|gone| &gone.record);
+        let lately =
+            self.gone.iter().filter(|gone| gone.at >= at && shares(gone.content.id)).map(|gone| &gone.record);
         let names: Vec<String> = now.chain(lately).map(|record: &ImageRecord| record.name.clone()).collect();
         resolution.names.extend(names);
         resolution
@@ -57,7 +58,8 @@ impl Inventory {
             known = true;
             resolution.ids.extend(self.id_of(record));
         }
-        for Gone { content, .. } in self.gone.iter().filter(|gone| gone.at >= at && gone.record.name == name) {
+        for Gone { content, .. } in self.gone.iter().filter(|gone| gone.at >= at && gone.record.name == name)
+        {
             known = true;
             resolution.ids.extend(content.id);
         }
@@ -71,10 +73,17 @@ impl Inventory {
     fn ids_like(&self, reference: &str) -> BTreeSet<Digest> {
         let digits = reference.strip_prefix("sha256:").unwrap_or(reference);
         // Shorter ones are names more often than IDs.
-        if digits.len() < 12 || digits.len() > 64 || digits.bytes().any(|b| !matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        if digits.len() < 12
+            || digits.len() > 64
+            || digits.bytes().any(|b| !matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        {
             return BTreeSet::new();
         }
-        self.contents.values().filter_map(|content| content.id).filter(|id| id.to_hex().starts_with(digits)).collect()
+        self.contents
+            .values()
+            .filter_map(|content| content.id)
+            .filter(|id| id.to_hex().starts_with(digits))
+            .collect()
     }
 }
 
