@@ -80,11 +80,9 @@ fn load_probe(config: &Config, backend: Option<Backend>) -> anyhow::Result<Probe
         ..probe::Options::default()
     };
     let permitted = |error: ProbeError| match error.missing_capability() {
-        Some(capability) => NotPermitted {
-            what: "watching the kernel".to_owned(),
-            capability: capability.to_owned(),
+        Some(capability) => {
+            NotPermitted { what: "watching the kernel".to_owned(), capability: capability.to_owned() }.into()
         }
-        .into(),
         None => anyhow::Error::from(error).context("run: loading the probes"),
     };
     let mut probe = Probe::load(&options).map_err(permitted)?;
@@ -148,7 +146,11 @@ impl Assembly {
         };
         if opened.clean == Some(false) {
             let what = vec!["the last run did not end in order: what it left is looked at".to_owned()];
-            let recovered = Recovered { what, down_from: opened.last.as_ref().map(|last| last.time.into()), down_to: None };
+            let recovered = Recovered {
+                what,
+                down_from: opened.last.as_ref().map(|last| last.time.into()),
+                down_to: None,
+            };
             voice.tell(Draft::now(Body::AgentRecovered(recovered))).await?;
         }
 

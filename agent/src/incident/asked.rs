@@ -81,11 +81,19 @@ pub enum Question<'a> {
 #[derive(Debug, Clone)]
 pub enum Blame {
     /// The call was seen, and its method is known.
-    Seen { asked: Box<Asked>, count: u32 },
+    Seen {
+        asked: Box<Asked>,
+        count: u32,
+    },
     /// One process sent something that can only be read by its shape.
-    Inferred { asked: Box<Asked>, count: u32 },
+    Inferred {
+        asked: Box<Asked>,
+        count: u32,
+    },
     /// Several processes could have done it.
-    Several { candidates: Vec<Asked> },
+    Several {
+        candidates: Vec<Asked>,
+    },
     Nobody,
 }
 
@@ -227,9 +235,13 @@ impl Book {
         let count = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
         let blame = match (senders.len(), best, chosen.last()) {
             (1, Fit::Method, Some(last)) => Blame::Seen { asked: Box::new(self.asked[*last].clone()), count },
-            (1, Fit::Shape, Some(last)) => Blame::Inferred { asked: Box::new(self.asked[*last].clone()), count },
+            (1, Fit::Shape, Some(last)) => {
+                Blame::Inferred { asked: Box::new(self.asked[*last].clone()), count }
+            }
             (0, ..) | (_, Fit::No, _) | (_, _, None) => Blame::Nobody,
-            _ => Blame::Several { candidates: chosen.iter().map(|index| self.asked[*index].clone()).collect() },
+            _ => {
+                Blame::Several { candidates: chosen.iter().map(|index| self.asked[*index].clone()).collect() }
+            }
         };
         for index in chosen.into_iter().rev() {
             self.asked.remove(index);
@@ -253,7 +265,9 @@ impl Book {
                 Call::ContentDelete { digest: asked } | Call::ContentUpdate { digest: asked } => {
                     self.here(request, Fit::Method, *asked == digest.to_string())
                 }
-                Call::Opaque(Shape::Name { name }) => self.here(request, Fit::Shape, *name == digest.to_string()),
+                Call::Opaque(Shape::Name { name }) => {
+                    self.here(request, Fit::Shape, *name == digest.to_string())
+                }
                 _ => Fit::No,
             },
             Question::SnapshotRemoved { key } => match &request.call {
@@ -266,7 +280,8 @@ impl Book {
 
     fn fits_deletion(&self, request: &Request, meant: &Meant, id: Option<Digest>, names: &[String]) -> Fit {
         let means_image = || {
-            id.is_some_and(|id| meant.ids.contains(&id)) || meant.names.iter().any(|name| names.contains(name))
+            id.is_some_and(|id| meant.ids.contains(&id))
+                || meant.names.iter().any(|name| names.contains(name))
         };
         match &request.call {
             // CRI has no namespace header: it always means its own, which is the watched one.
@@ -304,7 +319,8 @@ impl Book {
     fn may_be(&self, request: &Request, methods: &[Known]) -> bool {
         match request.method {
             Method::Symbol(symbol) => {
-                !self.innocent.contains(&symbol) && methods.iter().any(|method| !request.ruled_out.contains(*method))
+                !self.innocent.contains(&symbol)
+                    && methods.iter().any(|method| !request.ruled_out.contains(*method))
             }
             Method::Lost => true,
             Method::Path(_) => false,

@@ -29,7 +29,9 @@ pub fn of_request(blame: &Blame, expiry: Option<&str>, facts: &[String]) -> Caus
                 (Method::Path(path), count) => {
                     format!("{count} requests, the last {path}, seen on containerd's socket from")
                 }
-                (Method::Symbol(_) | Method::Lost, _) => "request seen on containerd's socket from".to_owned(),
+                (Method::Symbol(_) | Method::Lost, _) => {
+                    "request seen on containerd's socket from".to_owned()
+                }
             };
             let evidence = vec![format!("{what} pid {}", asked.request.process.key.pid)];
             Cause { kind, tool, confidence: Confidence::Seen, evidence }
@@ -46,7 +48,8 @@ pub fn of_request(blame: &Blame, expiry: Option<&str>, facts: &[String]) -> Caus
         Blame::Several { candidates } => {
             let pids: Vec<String> =
                 senders(candidates).iter().map(|process| process.key.pid.to_string()).collect();
-            let evidence = vec![format!("several processes asked for it at that time: pids {}", pids.join(", "))];
+            let evidence =
+                vec![format!("several processes asked for it at that time: pids {}", pids.join(", "))];
             Cause { kind: Kind::Unknown, tool: None, confidence: Confidence::Inferred, evidence }
         }
         Blame::Nobody => match expiry {
@@ -54,7 +57,9 @@ pub fn of_request(blame: &Blame, expiry: Option<&str>, facts: &[String]) -> Caus
                 kind: Kind::ContainerdExpired,
                 tool: None,
                 confidence: Confidence::Inferred,
-                evidence: vec![format!("the record carried {EXPIRES}={at}, and nobody asked for its deletion")],
+                evidence: vec![format!(
+                    "the record carried {EXPIRES}={at}, and nobody asked for its deletion"
+                )],
             },
             None => Cause {
                 kind: Kind::Unknown,

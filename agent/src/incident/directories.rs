@@ -57,9 +57,11 @@ impl Directories {
         let Some(top) = content.chain.last() else { return };
         if self.active && content.chain.iter().any(|chain| !self.known.contains(chain)) {
             let due = Boottime(crate::probe::now().0 + ATTEMPTS[0].as_nanos() as u64);
-            self.unknown
-                .entry(*top)
-                .or_insert_with(|| Unknown { chain: content.chain.clone(), due, attempt: 0 });
+            self.unknown.entry(*top).or_insert_with(|| Unknown {
+                chain: content.chain.clone(),
+                due,
+                attempt: 0,
+            });
         }
     }
 

@@ -23,8 +23,7 @@ use crate::{
     audit::cause::Cause,
     digest::Digest,
     inventory::{
-        self,
-        Inventory, Resolution,
+        self, Inventory, Resolution,
         image::{Content, ImageRecord, Labels},
     },
     probe::record::{Boottime, Entry, ProcessKey, Removal},
@@ -191,12 +190,7 @@ impl Join {
             let blame = self.book.blame(&Question::Deleted { id: None, names: &names }, at);
             self.book.blame(&Question::Changed { name: &record.name }, at);
             let actor = cause::request(&blame).map(|(asked, _)| asked.request.process.clone());
-            out.push(Outcome::Retagged {
-                name: record.name.clone(),
-                before,
-                after: record.clone(),
-                actor,
-            });
+            out.push(Outcome::Retagged { name: record.name.clone(), before, after: record.clone(), actor });
             return;
         }
     }
@@ -313,7 +307,8 @@ impl Join {
     /// When `tick` has something to do, if nothing else happens before.
     pub fn deadline(&self) -> Option<Boottime> {
         let after = |at: Boottime, wait: Duration| Boottime(at.0 + wait.as_nanos() as u64);
-        let going = self.going.iter().flat_map(|going| going.gone.last()).map(|(_, at)| after(*at, NEXT_NAME));
+        let going =
+            self.going.iter().flat_map(|going| going.gone.last()).map(|(_, at)| after(*at, NEXT_NAME));
         let live = self
             .live
             .iter()
@@ -509,9 +504,10 @@ impl Join {
             }
             let owned = match removal.entry {
                 Entry::Blob(digest) => !listed(inventory, inventory.owners_of_blob(digest)).is_empty(),
-                Entry::Snapshot(number) => {
-                    self.numbers.get(&number).is_some_and(|chain| !owners_of_chain(inventory, *chain).is_empty())
-                }
+                Entry::Snapshot(number) => self
+                    .numbers
+                    .get(&number)
+                    .is_some_and(|chain| !owners_of_chain(inventory, *chain).is_empty()),
                 Entry::Directory => false,
             };
             if owned {
@@ -523,14 +519,18 @@ impl Join {
         }
     }
 
-    fn damage_by(&mut self, removal: Removal, inventory: &Inventory, by_server: bool, out: &mut Vec<Outcome>) {
+    fn damage_by(
+        &mut self,
+        removal: Removal,
+        inventory: &Inventory,
+        by_server: bool,
+        out: &mut Vec<Outcome>,
+    ) {
         let owners = match removal.entry {
             Entry::Blob(digest) => listed(inventory, inventory.owners_of_blob(digest)),
-            Entry::Snapshot(number) => self
-                .numbers
-                .get(&number)
-                .map(|chain| owners_of_chain(inventory, *chain))
-                .unwrap_or_default(),
+            Entry::Snapshot(number) => {
+                self.numbers.get(&number).map(|chain| owners_of_chain(inventory, *chain)).unwrap_or_default()
+            }
             Entry::Directory => Vec::new(),
         };
         if owners.is_empty() {
@@ -547,7 +547,9 @@ impl Join {
             };
             match self.damage.iter_mut().find(same) {
                 Some(damage) => damage.removals.push(removal.clone()),
-                None => self.damage.push(Damage { image, target, removals: vec![removal.clone()], by_server }),
+                None => {
+                    self.damage.push(Damage { image, target, removals: vec![removal.clone()], by_server })
+                }
             }
         }
     }

@@ -34,7 +34,9 @@ pub(super) struct Damage {
 
 impl Damage {
     pub(super) fn due(&self) -> Boottime {
-        let (Some(first), Some(last)) = (self.removals.first(), self.removals.last()) else { return Boottime(0) };
+        let (Some(first), Some(last)) = (self.removals.first(), self.removals.last()) else {
+            return Boottime(0);
+        };
         Boottime(
             (last.at.0 + TOGETHER.as_nanos() as u64).min(first.at.0 + TOGETHER_AT_MOST.as_nanos() as u64),
         )

@@ -130,5 +130,11 @@ pub enum Outcome {
     /// A watched directory went.
     DirectoryRemoved { actor: Arc<Process>, at: Boottime },
     /// No incident of this actor for ten seconds, after several.
-    BurstClosed { burst: Uuid, actor: Arc<Process>, images: Vec<(Option<Digest>, u64)>, from: Boottime, to: Boottime },
+    BurstClosed {
+        burst: Uuid,
+        actor: Arc<Process>,
+        images: Vec<(Option<Digest>, u64)>,
+        from: Boottime,
+        to: Boottime,
+    },
 }

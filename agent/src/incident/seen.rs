@@ -22,8 +22,14 @@ use crate::{
 pub enum Seen {
     Request(Request),
     Removal(Removal),
-    Exited { key: ProcessKey, at: Boottime },
-    Gap { what: Gap, count: u64 },
+    Exited {
+        key: ProcessKey,
+        at: Boottime,
+    },
+    Gap {
+        what: Gap,
+        count: u64,
+    },
     /// Everything before this time was handed over.
     Drained(Boottime),
 }

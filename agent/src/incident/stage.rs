@@ -17,8 +17,16 @@ use super::{
     seen::{Dropped, Seen},
 };
 use crate::{
-    audit::{Body, Clock, Draft, agent::{self, GapKind}, teller::Voice},
-    containerd::{Client, ContainerdError, Cri, Store, events::{self, Event, Events, Kind}, introspect},
+    audit::{
+        Body, Clock, Draft,
+        agent::{self, GapKind},
+        teller::Voice,
+    },
+    containerd::{
+        Client, ContainerdError, Cri, Store,
+        events::{self, Event, Events, Kind},
+        introspect,
+    },
     hold::{self, HoldError, shadow},
     inventory::{
         self, Change, Inventory, InventoryError, Limits,
@@ -167,18 +175,10 @@ impl Stage {
                 inventory
             }
         };
-        let tools = hold::Tools {
-            client: self.client.clone(),
-            cri,
-            snapshotter: store.snapshotter.clone(),
-            store,
-        };
+        let tools =
+            hold::Tools { client: self.client.clone(), cri, snapshotter: store.snapshotter.clone(), store };
         life.directories.connected(&tools.client, &tools.snapshotter);
-        let known = Known {
-            sandbox: status.sandbox_image,
-            own: self.own_image.clone(),
-            ..Known::default()
-        };
+        let known = Known { sandbox: status.sandbox_image, own: self.own_image.clone(), ..Known::default() };
         let tools = Tools { hold: tools, shelf: self.shelf.clone() };
         self.connection.send_replace(Connection { connected: true, version: Some(version.clone()) });
         if let Some(started) = &mut self.started {
@@ -339,7 +339,8 @@ impl Stage {
 
     async fn tell_gaps(&self, life: &mut Life) {
         for (what, count) in life.gaps.drain(..) {
-            let gap = agent::Gap { count: Some(count), to: Some(Timestamp::now().into()), ..agent::Gap::of(what) };
+            let gap =
+                agent::Gap { count: Some(count), to: Some(Timestamp::now().into()), ..agent::Gap::of(what) };
             self.tell(Draft::now(Body::AgentGap(gap))).await;
         }
     }

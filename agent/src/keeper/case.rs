@@ -29,14 +29,7 @@ impl Case {
 
     /// A repair without details.
     pub(super) fn ended(outcome: Ended, reason: Option<String>) -> Repair {
-        Repair {
-            outcome,
-            method: None,
-            bytes_moved: None,
-            took_ms: None,
-            delete_to_usable_ms: None,
-            reason,
-        }
+        Repair { outcome, method: None, bytes_moved: None, took_ms: None, delete_to_usable_ms: None, reason }
     }
 
     /// Whether both the kernel and the repair are done with it.

@@ -214,7 +214,9 @@ pub(super) async fn copy(client: &Client, found: Found, wanted: Vec<Blob>) -> Re
     match (extracted, failure) {
         // A blob that is wrong in the tarball is refused on both sides: the tarball's reader says where it is.
         (Err(error), None) => Err(error.into()),
-        (Err(error), Some(CopyError::Write { source: ContainerdError::Mismatch { .. }, .. })) => Err(error.into()),
+        (Err(error), Some(CopyError::Write { source: ContainerdError::Mismatch { .. }, .. })) => {
+            Err(error.into())
+        }
         (_, Some(failure)) => Err(failure),
         (Ok(extracted), None) => Ok(extracted.bytes),
     }

@@ -29,7 +29,7 @@ use crate::{
     incident::{Incident, Kind, Outcome},
     inventory::image::{Content, Image, ImageRecord},
     name,
-    serve::{Refusal, Restored, RestoreRefused},
+    serve::{Refusal, RestoreRefused, Restored},
 };
 
 mod backoff;
@@ -69,7 +69,11 @@ pub enum Order {
     /// What `incident` found.
     Found(Outcome),
     /// A person asks for an image.
-    Restore { image: String, from: Option<PathBuf>, answer: oneshot::Sender<Result<Restored, RestoreRefused>> },
+    Restore {
+        image: String,
+        from: Option<PathBuf>,
+        answer: oneshot::Sender<Result<Restored, RestoreRefused>>,
+    },
     /// A person asks what is held.
     Images { answer: oneshot::Sender<Vec<crate::serve::ImageStatus>> },
     /// A person asks what another config would do.
@@ -158,8 +162,7 @@ impl Keeper {
             Order::Connected { tools, known } => {
                 tools.shelf.rescan().await;
                 let (ids, names) = tools.shelf.contents();
-                self.options.policy.known =
-                    Known { archived_ids: ids, archived_names: names, ..*known };
+                self.options.policy.known = Known { archived_ids: ids, archived_names: names, ..*known };
                 self.tools = Some(Arc::new(*tools));
                 for target in self.kept.keys().copied().collect::<Vec<_>>() {
                     self.select(target);
@@ -229,10 +232,13 @@ impl Keeper {
             }
             Outcome::Unpinned { image, names, labels, actor, candidates: _, cause } => {
                 let targets = image.map(|image| self.targets_of(image)).unwrap_or_default();
-                let target = targets
-                    .into_iter()
-                    .find(|target| self.kept.get(target).is_some_and(|kept| names.iter().any(|name| kept.want.contains_key(name))));
-                let Some((target, kept)) = target.and_then(|target| Some((target, self.kept.get_mut(&target)?)))
+                let target = targets.into_iter().find(|target| {
+                    self.kept
+                        .get(target)
+                        .is_some_and(|kept| names.iter().any(|name| kept.want.contains_key(name)))
+                });
+                let Some((target, kept)) =
+                    target.and_then(|target| Some((target, self.kept.get_mut(&target)?)))
                 else {
                     return;
                 };
@@ -278,7 +284,8 @@ impl Keeper {
             if let Some(found) = kept.selected.clone() {
                 if incident.kind == Kind::Deleted && !incident.orphaned.last_name {
                     // A name that nobody protects went alone: it is not missed.
-                    let gone: Vec<&str> = incident.records.iter().map(|record| record.name.as_str()).collect();
+                    let gone: Vec<&str> =
+                        incident.records.iter().map(|record| record.name.as_str()).collect();
                     let want = kept.want.clone();
                     kept.want.retain(|name, _| {
                         !gone.contains(&name.as_str()) || policy::belongs(name, &found, &want)
@@ -341,7 +348,10 @@ impl Keeper {
     async fn defer(&mut self, target: Digest, reason: &str, until: Instant) {
         let Some(kept) = self.kept.get(&target) else { return };
         let at = jiff::Timestamp::now()
-            .saturating_add(jiff::SignedDuration::try_from(until.saturating_duration_since(Instant::now())).unwrap_or_default())
+            .saturating_add(
+                jiff::SignedDuration::try_from(until.saturating_duration_since(Instant::now()))
+                    .unwrap_or_default(),
+            )
             .unwrap_or(jiff::Timestamp::MAX);
         let body = Body::ImageRestoreDeferred(Box::new(audit::repair::NotRestored {
             image: self.subject(kept),
@@ -363,7 +373,8 @@ impl Keeper {
         let Some(tools) = self.tools.clone() else { return };
         let now = Instant::now();
         while self.tasks.len() < SIDE_BY_SIDE {
-            let due = self.kept.iter().filter(|(_, kept)| !kept.busy && kept.due.is_some_and(|due| due <= now));
+            let due =
+                self.kept.iter().filter(|(_, kept)| !kept.busy && kept.due.is_some_and(|due| due <= now));
             let next = due.max_by_key(|(target, kept)| {
                 let priority = kept.selected.as_ref().map_or(Priority::Normal, |selected| selected.priority);
                 (kept.repair, priority, std::cmp::Reverse(**target))
@@ -398,7 +409,8 @@ impl Keeper {
             drafts.extend(changed_hold(kept, hold, &taken));
             kept.holds.insert(hold, taken);
         }
-        let cases: Vec<Uuid> = if kept.repair && kept.due.is_none() { std::mem::take(&mut kept.cases) } else { Vec::new() };
+        let cases: Vec<Uuid> =
+            if kept.repair && kept.due.is_none() { std::mem::take(&mut kept.cases) } else { Vec::new() };
         match result {
             Ok(repaired) => {
                 kept.failures = 0;
@@ -453,7 +465,11 @@ impl Keeper {
         if let Some(repaired) = &repaired {
             let Some(kept) = self.kept.get(&target) else { return };
             let reason = cases.is_empty().then(|| {
-                if by_hand { "asked by hand".to_owned() } else { "it was missing when it was looked at".to_owned() }
+                if by_hand {
+                    "asked by hand".to_owned()
+                } else {
+                    "it was missing when it was looked at".to_owned()
+                }
             });
             let body = Body::ImageRestored(Box::new(tell::restored(
                 self.subject(kept),
@@ -484,7 +500,14 @@ impl Keeper {
         }
     }
 
-    async fn failed(&mut self, target: Digest, cases: &[Uuid], error: &RepairError, took: Duration, until: Instant) {
+    async fn failed(
+        &mut self,
+        target: Digest,
+        cases: &[Uuid],
+        error: &RepairError,
+        took: Duration,
+        until: Instant,
+    ) {
         let Some(kept) = self.kept.get(&target) else { return };
         // The same failure again is not news.
         let told = kept.failures > 1;
@@ -549,7 +572,8 @@ impl Keeper {
 
     /// Images that nobody protects and that have no names left are not kept in mind.
     fn forget(&mut self) {
-        self.kept.retain(|_, kept| kept.selected.is_some() || !kept.want.is_empty() || !kept.cases.is_empty());
+        self.kept
+            .retain(|_, kept| kept.selected.is_some() || !kept.want.is_empty() || !kept.cases.is_empty());
     }
 
     async fn retagged(
@@ -565,7 +589,8 @@ impl Keeper {
             old.want.remove(&name);
             self.select(before.target.digest);
         }
-        let Some(kept) = self.kept.get(&after.target.digest).or_else(|| self.kept.get(&before.target.digest)) else {
+        let Some(kept) = self.kept.get(&after.target.digest).or_else(|| self.kept.get(&before.target.digest))
+        else {
             return;
         };
         let body = Body::ImageRetagged(Box::new(audit::image::Retagged {
@@ -594,7 +619,10 @@ impl Keeper {
         let id: Option<Digest> = image.parse().ok();
         let spelt = name::normalise(image).ok();
         if id.is_none() && spelt.is_none() {
-            drop(answer.send(refuse(Refusal::NotAName, format!("{image:?} is neither a name nor an image ID"))));
+            drop(
+                answer
+                    .send(refuse(Refusal::NotAName, format!("{image:?} is neither a name nor an image ID"))),
+            );
             return;
         }
         let shelf = match from {
@@ -764,7 +792,8 @@ fn found_missing(incident: &Incident, kept: &Kept) -> bool {
 }
 
 fn subject(incident: &Incident, selected: Option<&Selected>) -> audit::Image {
-    let names = incident.records.iter().map(|record| record.name.clone()).chain(incident.remaining.iter().cloned());
+    let names =
+        incident.records.iter().map(|record| record.name.clone()).chain(incident.remaining.iter().cloned());
     let unique: std::collections::BTreeSet<String> = names.collect();
     policy::subject(incident.image, unique.into_iter(), selected)
 }

@@ -108,6 +108,8 @@ pub(super) fn belongs(name: &str, selected: &Selected, records: &BTreeMap<String
     let Some((repository, _)) = name.split_once('@') else { return false };
     records.contains_key(name)
         && selected.names.iter().any(|selected| {
-            selected.strip_prefix(repository).is_some_and(|rest| rest.starts_with([':', '@']) || rest.is_empty())
+            selected
+                .strip_prefix(repository)
+                .is_some_and(|rest| rest.starts_with([':', '@']) || rest.is_empty())
         })
 }

@@ -81,7 +81,9 @@ pub enum RepairError {
     #[error("{count} blobs are gone ({first} is the first), and no archive has them{}", listed(unreadable))]
     NoArchive { first: Digest, count: usize, unreadable: Vec<String> },
     /// Tarballs were read too often lately.
-    #[error("{count} blobs are gone, and archives were read for this image as often as `repair.copies` allows")]
+    #[error(
+        "{count} blobs are gone, and archives were read for this image as often as `repair.copies` allows"
+    )]
     NoCopies { count: usize },
     #[error("it is back, but not whole: {}", problems.join("; "))]
     NotWhole { problems: Vec<String> },

@@ -1,6 +1,11 @@
 //! What is held, and what another config would do, for a person to read.
 
-use super::{Keeper, kept::Kept, policy::{Policy, Selected}, repair};
+use super::{
+    Keeper,
+    kept::Kept,
+    policy::{Policy, Selected},
+    repair,
+};
 use crate::{
     config::{Hold, Mode},
     hold::State,
@@ -62,7 +67,9 @@ fn hold_status(kept: &Kept, selected: &Selected, hold: Hold, archived: bool) -> 
             (Hold::Archive, _) => (HoldState::Absent, Some("no archive has it".to_owned())),
             (Hold::Link, _) => (HoldState::Off, Some("this version takes no links".to_owned())),
             _ if selected.mode == Mode::Observe => (HoldState::No, Some("mode is observe".to_owned())),
-            (_, None) => (HoldState::No, Some(kept.trouble.clone().unwrap_or_else(|| "not yet taken".to_owned()))),
+            (_, None) => {
+                (HoldState::No, Some(kept.trouble.clone().unwrap_or_else(|| "not yet taken".to_owned())))
+            }
             (_, Some(taken)) => match &taken.state {
                 State::Yes => (HoldState::Yes, None),
                 State::No { why } => (HoldState::No, Some(why.clone())),

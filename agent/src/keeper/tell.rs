@@ -18,7 +18,12 @@ use crate::{
 const LISTED: usize = 20;
 
 /// An incident as `image.deleted` or `image.damaged`.
-pub(super) fn opened(incident: &Incident, subject: image::Image, clock: &Clock, would: Option<repair::Would>) -> Draft {
+pub(super) fn opened(
+    incident: &Incident,
+    subject: image::Image,
+    clock: &Clock,
+    would: Option<repair::Would>,
+) -> Draft {
     let actor = incident.actor.as_ref().map(|process| actor(process, clock));
     let (candidates, candidates_count) = candidates(&incident.candidates, clock);
     let request = incident.request.as_ref().map(|asked| request(asked, clock));
@@ -236,8 +241,16 @@ pub(super) fn restored(
 }
 
 fn verified(verified: &Verified) -> repair::Verified {
-    let Verified { image_status, pinned, blobs, blobs_expected, readable: _, snapshots, snapshots_expected, problems } =
-        verified;
+    let Verified {
+        image_status,
+        pinned,
+        blobs,
+        blobs_expected,
+        readable: _,
+        snapshots,
+        snapshots_expected,
+        problems,
+    } = verified;
     repair::Verified {
         image_status: *image_status,
         pinned: *pinned,
