@@ -34,8 +34,12 @@ pub(super) struct Kept {
     pub(super) backoff: Backoff,
     /// Failed repairs in a row.
     pub(super) failures: u32,
-    /// The incidents that wait for it.
+    /// Its incidents that are not over.
     pub(super) cases: Vec<Uuid>,
+    /// Those whose repair may begin.
+    pub(super) allowed: Vec<Uuid>,
+    /// Those that the running task works for.
+    pub(super) working: Vec<Uuid>,
     pub(super) told_ineffective: bool,
     /// An unpin was told that the next pin answers.
     pub(super) unpinned: Vec<String>,
@@ -55,6 +59,8 @@ impl Kept {
             backoff: Backoff::default(),
             failures: 0,
             cases: Vec::new(),
+            allowed: Vec::new(),
+            working: Vec::new(),
             told_ineffective: false,
             unpinned: Vec::new(),
         }
@@ -67,6 +73,11 @@ impl Kept {
     /// Whether anything may be changed for it.
     pub(super) fn is_kept(&self) -> bool {
         self.selected.as_ref().is_some_and(|selected| selected.mode == Mode::Protect)
+    }
+
+    /// Whether something of it waits to be put back.
+    pub(super) fn is_missing(&self) -> bool {
+        self.repair || !self.allowed.is_empty() || !self.working.is_empty()
     }
 
     pub(super) fn look(&mut self, after: Duration) {

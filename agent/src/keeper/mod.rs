@@ -336,6 +336,7 @@ impl Keeper {
         for target in targets {
             let Some(kept) = self.kept.get_mut(&target) else { continue };
             kept.repair = true;
+            kept.allowed.push(incident);
             let until = kept.backoff.until(now, self.options.backoff_max);
             kept.due = Some(until.unwrap_or(now));
             if let Some(until) = until {
@@ -385,7 +386,9 @@ impl Keeper {
             kept.busy = true;
             let copies = kept.backoff.copy_until(now, self.options.copies).is_none();
             let holds = kept.selected.as_ref().map_or(HoldSet::NONE, |selected| selected.holds);
-            let job = Job { image: kept.image(), repair: kept.repair, copies, holds };
+            let repair = std::mem::take(&mut kept.repair);
+            kept.working = std::mem::take(&mut kept.allowed);
+            let job = Job { image: kept.image(), repair, copies, holds };
             let tools = Arc::clone(&tools);
             self.tasks.spawn(async move { repair::settle(&tools, job).await });
         }
@@ -399,7 +402,7 @@ impl Keeper {
     }
 
     async fn done(&mut self, done: Done) {
-        let Done { target, holds, result, took, at } = done;
+        let Done { target, holds, repair, result, took, at } = done;
         let Some(kept) = self.kept.get_mut(&target) else { return };
         kept.busy = false;
         kept.trouble = result.as_ref().err().map(ToString::to_string);
@@ -409,14 +412,10 @@ impl Keeper {
             drafts.extend(changed_hold(kept, hold, &taken));
             kept.holds.insert(hold, taken);
         }
-        let cases: Vec<Uuid> =
-            if kept.repair && kept.due.is_none() { std::mem::take(&mut kept.cases) } else { Vec::new() };
+        let cases = std::mem::take(&mut kept.working);
         match result {
             Ok(repaired) => {
                 kept.failures = 0;
-                if kept.due.is_none() {
-                    kept.repair = false;
-                }
                 if let Some(repaired) = &repaired {
                     kept.backoff.began(now);
                     if repaired.bytes_moved > 0 {
@@ -430,7 +429,8 @@ impl Keeper {
                 self.restored(target, cases, repaired, took, at).await;
             }
             Err(error) => {
-                kept.cases.extend(cases.iter().copied());
+                kept.allowed.extend(cases.iter().copied());
+                kept.repair |= repair;
                 if error.is_unreachable() {
                     // Nothing is wrong with the image; it is looked at when containerd answers again.
                     kept.look(Duration::from_secs(1));

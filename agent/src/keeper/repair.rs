@@ -41,6 +41,8 @@ pub struct Done {
     pub target: Digest,
     /// What each hold is now. A hold that could not be looked at is missing.
     pub holds: Vec<(Hold, Taken)>,
+    /// Whether it was allowed to put things back.
+    pub repair: bool,
     pub result: Result<Option<Repaired>, RepairError>,
     pub took: std::time::Duration,
     /// When it was over.
@@ -130,7 +132,7 @@ pub(super) async fn settle(tools: &Tools, job: Job) -> Done {
         (Ok(_), Some(error)) => Err(error.into()),
         (Err(error), _) => Err(error),
     };
-    Done { target, holds, result, took: started.elapsed(), at: crate::probe::now() }
+    Done { target, holds, repair: job.repair, result, took: started.elapsed(), at: crate::probe::now() }
 }
 
 /// What `put_back` did.

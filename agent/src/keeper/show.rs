@@ -30,7 +30,7 @@ impl Keeper {
             rule: kept.selected.as_ref().map(|selected| selected.rule.clone()),
             priority: kept.selected.as_ref().map(|selected| selected.priority),
             mode: kept.selected.as_ref().map(|selected| selected.mode),
-            present: !kept.repair,
+            present: !kept.is_missing(),
             bytes: Some(kept.content.blobs.iter().map(|blob| blob.size).sum()),
             holds,
             archive: path.map(|path| ArchiveStatus { path, verified: None }),
@@ -85,7 +85,7 @@ fn planned_image(kept: &Kept, planned: Option<Selected>) -> PlannedImage {
         kept.holds.iter().filter(|(_, taken)| repair::stands(taken)).map(|(hold, _)| *hold).collect();
     let would = planned.as_ref().filter(|planned| planned.mode == Mode::Protect);
     let action = match (would, held.is_empty()) {
-        (Some(_), _) if kept.repair => PlanAction::Absent,
+        (Some(_), _) if kept.is_missing() => PlanAction::Absent,
         (Some(_), true) => PlanAction::Hold,
         (Some(_), false) => PlanAction::Keep,
         (None, false) => PlanAction::LetGo,
