@@ -271,7 +271,15 @@ impl Stage {
         }
         let at = Clock::now().uptime_at(event.at).min(crate::probe::now());
         let Some(inventory) = &mut life.inventory else { return Ok(()) };
-        let mut change = inventory.apply(&self.client, event, at).await?;
+        let mut change = match inventory.apply(&self.client, event, at).await {
+            Ok(change) => change,
+            Err(error) if error.is_unreachable() => return Err(error.into()),
+            Err(error) => {
+                // One image that can't be read must not keep the others from being seen.
+                tracing::warn!(%error, event = ?event.kind, "an image could not be read");
+                Change::None
+            }
+        };
         if let (Change::None, Kind::ImageCreated { name, .. }) = (&change, &event.kind)
             && inventory.record(name).is_none()
         {

@@ -626,7 +626,7 @@ impl Keeper {
             return;
         }
         let shelf = match from {
-            Some(path) => tools.shelf.only(path),
+            Some(path) => tools.shelf.with(path),
             None => tools.shelf.clone(),
         };
         shelf.rescan().await;
