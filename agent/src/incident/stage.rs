@@ -193,7 +193,12 @@ impl Stage {
         // Later, what vanished is found by the list.
         let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
         for remembered in remembered {
-            missed(&mut life.join, &inventory, remembered.image, now, &mut out);
+            let image = remembered.image;
+            let target = image.content.target.digest;
+            let moved = image.records.iter().filter_map(|record| inventory.record(&record.name));
+            let moved = moved.filter(|record| record.target.digest != target).cloned().collect();
+            self.order(Order::Remembered { image: image.clone(), moved }).await;
+            missed(&mut life.join, &inventory, image, now, &mut out);
         }
         life.inventory = Some(inventory);
         self.hand_on(out).await;
