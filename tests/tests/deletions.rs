@@ -121,7 +121,8 @@ fn a_docker_archive_compressed_by_zstd_gives_its_layers_back() {
 
 /// A tarball that skopeo wrote and a person compressed.
 fn from_docker_archive(test: &str, program: &str, compression: Compression) {
-    let mut node = Node::start_from(test, Version::V1_7, "", |path| docker_archive(path, program, compression));
+    let mut node =
+        Node::start_from(test, Version::V1_7, "", |path| docker_archive(path, program, compression));
     node.await_held();
     remove_layers(&node);
     let events = node.incident("image.damaged");

@@ -191,10 +191,10 @@ impl Keeper {
     fn present(&mut self, image: Image) {
         let Image { records, content } = image;
         let target = content.target.digest;
-        let kept = self.kept.entry(target).or_insert_with(|| Kept {
-            inspect: Some(found::UNSEEN),
-            ..Kept::new(Arc::clone(&content))
-        });
+        let kept = self
+            .kept
+            .entry(target)
+            .or_insert_with(|| Kept { inspect: Some(found::UNSEEN), ..Kept::new(Arc::clone(&content)) });
         if content.blobs.len() >= kept.content.blobs.len() {
             kept.content = content;
         }
@@ -611,11 +611,10 @@ impl Keeper {
 
     /// Images that nobody protects and that have no names left are not kept in mind.
     fn forget(&mut self) {
-        self.kept
-            .retain(|_, kept| {
-                let wanted = kept.selected.is_some() || !kept.want.is_empty();
-                wanted || !kept.cases.is_empty() || kept.let_go.is_some() || kept.busy
-            });
+        self.kept.retain(|_, kept| {
+            let wanted = kept.selected.is_some() || !kept.want.is_empty();
+            wanted || !kept.cases.is_empty() || kept.let_go.is_some() || kept.busy
+        });
     }
 
     async fn retagged(
