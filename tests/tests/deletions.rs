@@ -160,7 +160,7 @@ fn a_pin_that_ctr_takes_away_is_set_again() {
     let took = time(&repinned) - time(&unpinned);
     println!("unpin: pinned again after {took:?}");
     assert!(took <= Duration::from_secs(1), "{took:?}");
-    let _ = imgwarden_tests::process::poll(PATIENCE, || {
+    imgwarden_tests::process::poll(PATIENCE, || {
         node.containerd.cri().image_status(KEPT)?.pinned.then_some(())
     })
     .expect("CRI says pinned again");
