@@ -195,9 +195,7 @@ impl Keeper {
             inspect: Some(found::UNSEEN),
             ..Kept::new(Arc::clone(&content))
         });
-        if content.blobs.len() >= kept.content.blobs.len() {
-            kept.content = content;
-        }
+        kept.learn(content);
         for record in records {
             kept.want.insert(record.name.clone(), record);
         }
