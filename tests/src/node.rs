@@ -225,10 +225,14 @@ impl Node {
         for digest in image.blobs() {
             assert!(self.containerd.blob(digest).is_file(), "blob {digest} is missing");
         }
-        let state = self.containerd.snapshot_of_state();
-        let records = &state.namespaces["k8s.io"].images;
-        for name in image.names() {
-            assert!(records.contains_key(&name), "{name} is missing: {:?}", records.keys());
-        }
+        // Names come back one after the other.
+        let missing = std::cell::RefCell::new(Vec::new());
+        let named = poll(PATIENCE, || {
+            let state = self.containerd.snapshot_of_state();
+            let records = &state.namespaces["k8s.io"].images;
+            missing.replace(image.names().into_iter().filter(|name| !records.contains_key(name)).collect());
+            missing.borrow().is_empty().then_some(())
+        });
+        assert!(named.is_some(), "missing: {:?}", missing.borrow());
     }
 }

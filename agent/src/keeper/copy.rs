@@ -99,6 +99,12 @@ impl Shelf {
         (ids, names.filter_map(|name| crate::name::normalise(name).ok()).collect())
     }
 
+    /// All images.
+    pub fn images(&self) -> Vec<ArchivedImage> {
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        catalog.images().map(|listed| listed.image.clone()).collect()
+    }
+
     /// A shelf with one tarball alone.
     pub fn only(&self, path: PathBuf) -> Self {
         let normalise = |name: &str| crate::name::normalise(name).ok();
