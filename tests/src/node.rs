@@ -130,7 +130,9 @@ impl Node {
     /// A process of its own removes an image through CRI, as the kubelet does.
     pub fn remove_through_cri(&self, kind: Kind, image: &str) {
         let mut client = Client::start(kind, &self.containerd, false);
-        client.ask(&format!("remove-cri {image}")).unwrap_or_else(|error| panic!("RemoveImage {image}: {error}"));
+        client
+            .ask(&format!("remove-cri {image}"))
+            .unwrap_or_else(|error| panic!("RemoveImage {image}: {error}"));
         client.close();
     }
 
@@ -175,7 +177,8 @@ impl Node {
         let tidy = poll(PATIENCE, || {
             let state = self.containerd.snapshot_of_state();
             let leases = state.namespaces.values().flat_map(|namespace| namespace.leases.keys());
-            let temporary = |id: &&String| id.starts_with("imgwarden-repair-") || id.starts_with("imgwarden-take-");
+            let temporary =
+                |id: &&String| id.starts_with("imgwarden-repair-") || id.starts_with("imgwarden-take-");
             let mut left: Vec<String> = leases.filter(temporary).cloned().collect();
             let entries = fs::read_dir(&ingests).into_iter().flatten().flatten();
             left.extend(entries.map(|entry| entry.path().display().to_string()));

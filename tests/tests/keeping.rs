@@ -98,7 +98,8 @@ fn ctr_retags_a_protected_name_undisturbed() {
 
 #[test]
 fn a_client_deletes_and_creates_a_protected_name_undisturbed() {
-    for (test, kind, version) in [("retag-go", Kind::Go, Version::Debian), ("retag-tonic", Kind::Tonic, Version::V1_7)]
+    for (test, kind, version) in
+        [("retag-go", Kind::Go, Version::Debian), ("retag-tonic", Kind::Tonic, Version::V1_7)]
     {
         let mut node = Node::start(test, version);
         let mut client = Client::start(kind, &node.containerd, true);

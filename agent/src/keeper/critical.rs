@@ -64,9 +64,8 @@ impl Keeper {
     fn is_critical(&self, image: &Image) -> bool {
         let names = image.records.iter().map(|record| record.name.as_str());
         let selected = self.options.policy.select(image.content.id, names, None);
-        selected.is_some_and(|selected| {
-            selected.priority == Priority::Critical && selected.mode == Mode::Protect
-        })
+        selected
+            .is_some_and(|selected| selected.priority == Priority::Critical && selected.mode == Mode::Protect)
     }
 
     /// Whether nothing is known by any of its names or its ID: what was there once is repaired, or was moved by somebody.

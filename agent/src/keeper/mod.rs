@@ -201,10 +201,10 @@ impl Keeper {
         if !self.kept.contains_key(&target) {
             self.quiet.disturb(Instant::now());
         }
-        let kept = self.kept.entry(target).or_insert_with(|| Kept {
-            inspect: Some(found::UNSEEN),
-            ..Kept::new(Arc::clone(&content))
-        });
+        let kept = self
+            .kept
+            .entry(target)
+            .or_insert_with(|| Kept { inspect: Some(found::UNSEEN), ..Kept::new(Arc::clone(&content)) });
         kept.learn(content);
         for record in records {
             kept.want.insert(record.name.clone(), record);
@@ -620,11 +620,10 @@ impl Keeper {
 
     /// Images that nobody protects and that have no names left are not kept in mind.
     fn forget(&mut self) {
-        self.kept
-            .retain(|_, kept| {
-                let wanted = kept.selected.is_some() || !kept.want.is_empty();
-                wanted || !kept.cases.is_empty() || kept.let_go.is_some() || kept.busy
-            });
+        self.kept.retain(|_, kept| {
+            let wanted = kept.selected.is_some() || !kept.want.is_empty();
+            wanted || !kept.cases.is_empty() || kept.let_go.is_some() || kept.busy
+        });
     }
 
     async fn retagged(
