@@ -11,7 +11,7 @@ use imgwarden_tests::{
     golden::expect_golden,
     image::{Archive, Compression, Spec},
     node::{KEPT, Node, PATIENCE, PLAIN},
-    process::run,
+    process::{poll, run},
     runc::run_container,
 };
 use serde_json::Value;
@@ -165,10 +165,8 @@ fn a_pin_that_ctr_takes_away_is_set_again() {
     let took = time(&repinned) - time(&unpinned);
     println!("unpin: pinned again after {took:?}");
     assert!(took <= Duration::from_secs(1), "{took:?}");
-    let _ = imgwarden_tests::process::poll(PATIENCE, || {
-        node.containerd.cri().image_status(KEPT)?.pinned.then_some(())
-    })
-    .expect("CRI says pinned again");
+    let pinned = poll(PATIENCE, || node.containerd.cri().image_status(KEPT)?.pinned.then_some(()));
+    assert!(pinned.is_some(), "CRI says that it is not pinned");
     let mut normaliser = node.normaliser();
     expect_golden("ctr-unpin", &mut normaliser, &[unpinned, repinned]);
 }
