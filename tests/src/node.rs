@@ -72,7 +72,8 @@ impl Node {
         let containerd = Containerd::start(test, version);
         let archives = containerd.scratch.dir.join("archives");
         fs::create_dir_all(&archives).expect("the scratch directory is writable");
-        let kept = tarball(&archives.join("kept.tar"));
+        let path = archives.join("kept.tar");
+        let kept = tarball(&path);
         let plain = Archive::write(
             &containerd.scratch.dir.join("plain.tar"),
             &[Spec::new(PLAIN).layers(&[2048]).own_base()],
@@ -83,8 +84,8 @@ impl Node {
             "{config}\n[archives]\ndirs = [{archives:?}]\n[[protect]]\nnames = [{KEPT:?}]\npriority = \"high\"\n"
         );
         let agent = Agent::start(&config, &containerd);
-        let (tarball, kept, plain) = (kept.path.clone(), kept.image().clone(), plain.image().clone());
-        Self { agent, kept, plain, tarball, containerd }
+        let (kept, plain) = (kept.image().clone(), plain.image().clone());
+        Self { agent, kept, plain, tarball: path, containerd }
     }
 
     /// Until lease and shadow of the protected image stand.
@@ -227,10 +228,14 @@ impl Node {
         for digest in image.blobs() {
             assert!(self.containerd.blob(digest).is_file(), "blob {digest} is missing");
         }
-        let state = self.containerd.snapshot_of_state();
-        let records = &state.namespaces["k8s.io"].images;
-        for name in image.names() {
-            assert!(records.contains_key(&name), "{name} is missing: {:?}", records.keys());
-        }
+        // Names come back one after the other.
+        let missing = std::cell::RefCell::new(Vec::new());
+        let named = poll(PATIENCE, || {
+            let state = self.containerd.snapshot_of_state();
+            let records = &state.namespaces["k8s.io"].images;
+            missing.replace(image.names().into_iter().filter(|name| !records.contains_key(name)).collect());
+            missing.borrow().is_empty().then_some(())
+        });
+        assert!(named.is_some(), "missing: {:?}", missing.borrow());
     }
 }

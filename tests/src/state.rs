@@ -166,7 +166,12 @@ async fn read_namespace(channel: &Channel, name: &str, labels: Labels) -> Result
     let request = with_namespace!(ListRequest::default(), name);
     for lease in leases.list(request).await?.into_inner().leases {
         let request = with_namespace!(ListResourcesRequest { id: lease.id.clone() }, name);
-        let resources = leases.list_resources(request).await?.into_inner().resources;
+        let resources = match leases.list_resources(request).await {
+            Ok(resources) => resources.into_inner().resources,
+            // It went since it was listed.
+            Err(status) if status.code() == tonic::Code::NotFound => continue,
+            Err(status) => return Err(status),
+        };
         let resources = resources.into_iter().map(|resource| format!("{}/{}", resource.r#type, resource.id));
         let held = Lease { labels: lease.labels.into_iter().collect(), resources: resources.collect() };
         namespace.leases.insert(lease.id, held);

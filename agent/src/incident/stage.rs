@@ -40,6 +40,10 @@ use crate::{
 const RECONNECT: Duration = Duration::from_millis(250);
 /// And at most, when it never worked.
 const RECONNECT_AT_MOST: Duration = Duration::from_secs(2);
+/// An event that is handled this long after it was sent is one of a queue.
+const BEHIND: Duration = Duration::from_millis(10);
+/// Behind by that much, no deletion is told before this pause between events: its creation may be the next in the queue.
+const CAUGHT_UP: Duration = Duration::from_millis(20);
 
 /// What the stage works with.
 #[derive(Debug)]
@@ -91,6 +95,8 @@ struct Life {
     /// The last time everything that the kernel had seen was handed over.
     drained: Boottime,
     gaps: Vec<(GapKind, u64)>,
+    /// How old containerd's last event was when it was handled.
+    behind: Duration,
 }
 
 impl Stage {
@@ -101,6 +107,7 @@ impl Stage {
             directories: Directories::new(!self.observe),
             drained: Boottime::default(),
             gaps: Vec::new(),
+            behind: Duration::ZERO,
         };
         let mut wait = RECONNECT;
         let mut told = false;
@@ -175,6 +182,8 @@ impl Stage {
                 inventory
             }
         };
+        // Later, what vanished is found by the list. Read before anything is held: what is held is remembered anew.
+        let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
         let tools =
             hold::Tools { client: self.client.clone(), cri, snapshotter: store.snapshotter.clone(), store };
         life.directories.connected(&tools.client, &tools.snapshotter);
@@ -190,8 +199,6 @@ impl Stage {
             life.directories.unknown(&image.content);
             self.order(Order::Present(image)).await;
         }
-        // Later, what vanished is found by the list.
-        let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
         for remembered in remembered {
             let image = remembered.image;
             let target = image.content.target.digest;
@@ -230,6 +237,7 @@ impl Stage {
                 }
                 () = tokio::time::sleep(due), if due < Duration::MAX => {
                     let now = crate::probe::now();
+                    life.behind = Duration::ZERO;
                     if let Some(inventory) = &mut life.inventory {
                         life.join.tick(now, inventory, &mut out);
                         inventory.expire(now);
@@ -294,6 +302,7 @@ impl Stage {
                 change = inventory.put(gone.record, gone.content, at);
             }
         }
+        life.behind = Duration::from_nanos(crate::probe::now().0.saturating_sub(at.0));
         match change {
             Change::Deleted(inventory::Gone { at, record, content }) => {
                 life.join.facts(image_filesystem(&self.root));
@@ -371,9 +380,10 @@ impl Life {
         let now = crate::probe::now();
         let gaps = (!self.gaps.is_empty()).then_some(Boottime(now.0 + 100_000_000));
         let due = [self.join.deadline(), self.directories.deadline(), gaps].into_iter().flatten().min();
+        let least = if self.behind > BEHIND { CAUGHT_UP } else { Duration::from_millis(1) };
         due.map_or(Duration::MAX, |due| {
             // A deadline that has passed is met at once, but not in a busy loop.
-            Duration::from_nanos(due.0.saturating_sub(now.0)).max(Duration::from_millis(1))
+            Duration::from_nanos(due.0.saturating_sub(now.0)).max(least)
         })
     }
 

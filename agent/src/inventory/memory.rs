@@ -279,7 +279,7 @@ impl Inventory {
         let target = content.target.digest;
         if let Some(known) = self.contents.get(&target)
             && known.id.is_some()
-            && content.blobs.len() < known.blobs.len()
+            && (content.id.is_none() || content.blobs.len() < known.blobs.len())
         {
             return;
         }

@@ -81,10 +81,14 @@ impl Shelf {
         tokio::task::spawn_blocking(scan).await.unwrap_or_default()
     }
 
-    /// Tarballs that can't be read, and why.
+    /// What can't be used, and why: whole tarballs, and images in those that could be read.
     pub fn unreadable(&self) -> Vec<String> {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        catalog.failures().take(5).map(ToString::to_string).collect()
+        let damaged = catalog.archives().flat_map(|archive| {
+            let damage = archive.problems.iter().filter(|problem| problem.is_damage());
+            damage.map(|problem| format!("{}: {problem}", archive.path.display()))
+        });
+        catalog.failures().map(ToString::to_string).chain(damaged).take(5).collect()
     }
 
     /// IDs and normalised names of all images.
@@ -93,6 +97,12 @@ impl Shelf {
         let ids = catalog.images().map(|listed| listed.image.id).collect();
         let names = catalog.images().flat_map(|listed| &listed.image.names);
         (ids, names.filter_map(|name| crate::name::normalise(name).ok()).collect())
+    }
+
+    /// All images.
+    pub fn images(&self) -> Vec<ArchivedImage> {
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        catalog.images().map(|listed| listed.image.clone()).collect()
     }
 
     /// The same shelf with one more tarball.

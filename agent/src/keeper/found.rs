@@ -81,9 +81,7 @@ impl Keeper {
         }
         if let Entry::Occupied(mut known) = self.kept.entry(target) {
             let kept = known.get_mut();
-            if content.blobs.len() > kept.content.blobs.len() || kept.content.id.is_none() {
-                kept.content = content;
-            }
+            kept.learn(content);
             for record in records {
                 if let Some(standing) = kept.want.get_mut(&record.name)
                     && standing.labels.is_empty()

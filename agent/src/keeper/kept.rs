@@ -88,6 +88,15 @@ impl Kept {
         Image { records: self.want.values().cloned().collect(), content: Arc::clone(&self.content) }
     }
 
+    /// Takes a reading of the content, unless what is known is the better one: while its files are missing, an image reads
+    /// as less than it is.
+    pub(super) fn learn(&mut self, content: Arc<Content>) {
+        let rank = |content: &Content| (content.id.is_some(), content.blobs.len());
+        if rank(&content) >= rank(&self.content) {
+            self.content = content;
+        }
+    }
+
     /// Whether anything may be changed for it.
     pub(super) fn is_kept(&self) -> bool {
         self.selected.as_ref().is_some_and(|selected| selected.mode == Mode::Protect)

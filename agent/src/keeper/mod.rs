@@ -35,6 +35,7 @@ use crate::{
 mod backoff;
 mod case;
 mod copy;
+mod critical;
 mod found;
 mod kept;
 mod let_go;
@@ -49,6 +50,7 @@ pub use policy::{Known, Policy, Selected};
 pub use repair::{Done, Job, RepairError, Tools};
 
 use case::Case;
+use critical::Quiet;
 use kept::Kept;
 use repair::Repaired;
 
@@ -114,6 +116,8 @@ pub struct Keeper {
     kept: HashMap<Digest, Kept>,
     cases: HashMap<Uuid, Case>,
     tasks: JoinSet<Done>,
+    /// When critical images that are absent are looked for.
+    quiet: Quiet,
     /// People who wait for an image.
     waiting: Vec<(Digest, oneshot::Sender<Result<Restored, RestoreRefused>>)>,
 }
@@ -128,6 +132,7 @@ impl Keeper {
             kept: HashMap::new(),
             cases: HashMap::new(),
             tasks: JoinSet::new(),
+            quiet: Quiet::default(),
             waiting: Vec::new(),
         }
     }
@@ -139,6 +144,7 @@ impl Keeper {
     /// Until `stop`, or until nobody gives orders any more. What is being repaired is finished first.
     pub async fn run(mut self, mut orders: mpsc::Receiver<Order>, stop: CancellationToken) {
         loop {
+            self.put_in_critical().await;
             self.start_due().await;
             let next = self.next_due();
             tokio::select! {
@@ -169,6 +175,7 @@ impl Keeper {
                 let (ids, names) = tools.shelf.contents();
                 self.options.policy.known = Known { archived_ids: ids, archived_names: names, ..*known };
                 self.tools = Some(Arc::new(*tools));
+                self.quiet.disturb(Instant::now());
                 for target in self.kept.keys().copied().collect::<Vec<_>>() {
                     self.select(target);
                     if let Some(kept) = self.kept.get_mut(&target) {
@@ -191,13 +198,14 @@ impl Keeper {
     fn present(&mut self, image: Image) {
         let Image { records, content } = image;
         let target = content.target.digest;
+        if !self.kept.contains_key(&target) {
+            self.quiet.disturb(Instant::now());
+        }
         let kept = self
             .kept
             .entry(target)
             .or_insert_with(|| Kept { inspect: Some(found::UNSEEN), ..Kept::new(Arc::clone(&content)) });
-        if content.blobs.len() >= kept.content.blobs.len() {
-            kept.content = content;
-        }
+        kept.learn(content);
         for record in records {
             kept.want.insert(record.name.clone(), record);
         }
@@ -421,7 +429,8 @@ impl Keeper {
         if self.tools.is_none() || self.tasks.len() >= SIDE_BY_SIDE {
             return far();
         }
-        self.kept.values().filter(|kept| !kept.busy).filter_map(|kept| kept.due).min().unwrap_or_else(far)
+        let due = self.kept.values().filter(|kept| !kept.busy).filter_map(|kept| kept.due);
+        due.chain(self.quiet.due()).min().unwrap_or_else(far)
     }
 
     async fn done(&mut self, done: Done) {
@@ -797,7 +806,7 @@ fn changed_hold(kept: &mut Kept, hold: Hold, taken: &crate::hold::Taken) -> Vec<
     };
     if hold == Hold::Pin && taken.changed && before.is_some() && !kept.unpinned.is_empty() {
         drafts.push(Draft::now(Body::ImageRepinned(pin(Some(&kept.unpinned), None))));
-    } else if taken.changed && repair::stands(taken) && before.is_none_or(|before| !repair::stands(before)) {
+    } else if repair::stands(taken) && before.map_or(taken.changed, |before| !repair::stands(before)) {
         drafts.push(Draft::now(Body::HoldTaken(Box::new(audit::repair::HoldChanged {
             image: image(),
             hold: tell::hold(hold),

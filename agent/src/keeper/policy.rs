@@ -43,7 +43,7 @@ pub struct Selected {
     pub priority: Priority,
     pub holds: HoldSet,
     pub mode: Mode,
-    /// The names that the rules select by themselves.
+    /// The names that the rules select by themselves; if there are none, those of an archived image.
     pub names: Vec<String>,
 }
 
@@ -55,25 +55,32 @@ impl Policy {
         names: impl Iterator<Item = &'a str>,
         used_within: Option<Duration>,
     ) -> Option<Selected> {
+        let by_id = id.is_some_and(|id| self.known.archived_ids.contains(&id));
         let mut best: Option<Match> = None;
-        let mut selected = Vec::new();
+        let mut by_themselves = Vec::new();
+        let mut by_their_image = Vec::new();
         for name in names {
-            let archived = id.is_some_and(|id| self.known.archived_ids.contains(&id))
-                || name::normalise(name).is_ok_and(|name| self.known.archived_names.contains(&name));
-            let facts = Facts {
+            let by_name = name::normalise(name).is_ok_and(|name| self.known.archived_names.contains(&name));
+            let facts = |archived| Facts {
                 sandbox: self.known.sandbox.clone(),
                 own: self.known.own.clone(),
                 archived,
                 used_within,
             };
-            let Some(found) = self.rules.matches(name, &facts) else { continue };
-            selected.push(name.to_owned());
+            let Some(found) = self.rules.matches(name, &facts(by_id || by_name)) else { continue };
+            if by_name || !by_id || self.rules.matches(name, &facts(false)).is_some() {
+                by_themselves.push(name.to_owned());
+            } else {
+                by_their_image.push(name.to_owned());
+            }
             if best.as_ref().is_none_or(|best| found.priority > best.priority) {
                 best = Some(found);
             }
         }
         let Match { rule, priority, holds, mode } = best?;
-        Some(Selected { rule, priority, holds, mode, names: selected })
+        // An archived image that has none of its archive's names is wanted by all that it has.
+        let names = if by_themselves.is_empty() { by_their_image } else { by_themselves };
+        Some(Selected { rule, priority, holds, mode, names })
     }
 }
 
