@@ -24,24 +24,12 @@ fn done(node: &mut Node) -> Done {
 }
 
 /// The lines of containerd's debug log that somebody's request caused.
-fn containerd_said(node: &Node) -> usize {
-    fs::read_to_string(node.containerd.scratch.log("containerd")).unwrap().lines().count()
-}
-
-/// Times that a thread of the agent went to sleep, and so was awake before.
-fn wakeups(node: &mut Node) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", node.agent.pid())).unwrap().flatten();
-    tasks
-        .map(|task| fs::read_to_string(task.path().join("status")).unwrap_or_default())
-        .filter_map(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-            line.trim().parse::<u64>().ok()
-        })
-        .sum()
+fn containerd_said(node: &Node) -> String {
+    fs::read_to_string(node.containerd.scratch.log("containerd")).unwrap()
 }
 
 /// Starts a node, lets it come to rest, and watches it do nothing.
-fn expect_quiet(test: &str, config: &str, idle: Duration, wakeups_a_second: u64) {
+fn expect_quiet(test: &str, config: &str, idle: Duration) {
     let mut node = Node::start_with(test, Version::V1_7, config);
     // The last hold is followed by looks that find nothing to do: at rest is who sent nothing for two seconds.
     let rest = poll(Duration::from_secs(60), || {
@@ -51,36 +39,34 @@ fn expect_quiet(test: &str, config: &str, idle: Duration, wakeups_a_second: u64)
     });
     assert!(rest.is_some(), "the agent does not come to rest: {}", node.agent.said());
 
-    let (before, heard, woke, used) = (done(&mut node), containerd_said(&node), wakeups(&mut node), node.agent.cpu());
+    let (before, heard, used) = (done(&mut node), containerd_said(&node), node.agent.cpu());
     thread::sleep(idle);
-    let (after, heard_after, woke_after, used_after) =
-        (done(&mut node), containerd_said(&node), wakeups(&mut node), node.agent.cpu());
+    let (after, heard_after, used) = (done(&mut node), containerd_said(&node), node.agent.cpu() - used);
+    let asked = heard_after.strip_prefix(&heard).unwrap();
+    assert_eq!(asked, "", "containerd was asked something in {idle:?} of nothing");
     assert_eq!(after, before, "in {idle:?} of nothing");
-    assert_eq!(heard_after, heard, "containerd was asked something");
-    let (woke, used) = (woke_after - woke, used_after - used);
-    println!("{test}: in {idle:?} {used:?} of processor time, awake {woke} times");
-    let seconds = u32::try_from(idle.as_secs()).unwrap();
-    assert!(used <= NOISE * seconds, "{used:?} of processor time in {idle:?}");
-    assert!(woke <= wakeups_a_second * u64::from(seconds), "awake {woke} times in {idle:?}");
+    println!("{test}: {used:?} of processor time in {idle:?}");
+    let noise = NOISE * u32::try_from(idle.as_secs()).unwrap();
+    assert!(used <= noise, "{used:?} of processor time in {idle:?}");
 }
 
 #[test]
 fn nothing_is_done_while_nothing_happens() {
-    expect_quiet("quiet", "", Duration::from_secs(15), 2);
+    expect_quiet("quiet", "", Duration::from_secs(15));
 }
 
 #[test]
 fn an_observer_does_nothing_either() {
-    expect_quiet("quiet-observe", "mode = \"observe\"", Duration::from_secs(15), 2);
+    expect_quiet("quiet-observe", "mode = \"observe\"", Duration::from_secs(15));
 }
 
 #[test]
 fn the_stdout_sink_costs_next_to_nothing() {
-    expect_quiet("quiet-sink", "[[sink]]\ntype = \"stdout\"\n", Duration::from_secs(15), 12);
+    expect_quiet("quiet-sink", "[[sink]]\ntype = \"stdout\"\n", Duration::from_secs(15));
 }
 
 #[test]
 #[ignore = "takes over a minute"]
 fn nothing_is_done_for_longer_than_any_timer() {
-    expect_quiet("quiet-long", "", Duration::from_secs(75), 2);
+    expect_quiet("quiet-long", "", Duration::from_secs(75));
 }
