@@ -31,10 +31,11 @@ fn containerd_said(node: &Node) -> String {
 /// Starts a node, lets it come to rest, and watches it do nothing.
 fn expect_quiet(test: &str, config: &str, idle: Duration) {
     let mut node = Node::start_with(test, Version::V1_7, config);
-    // The last hold is followed by looks that find nothing to do: at rest is who sent nothing for two seconds.
+    // What an image's directories are is asked again after five seconds, where it was not known at once: at rest is who
+    // sent nothing for longer.
     let rest = poll(Duration::from_secs(60), || {
         let before = (done(&mut node), containerd_said(&node));
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(6));
         ((done(&mut node), containerd_said(&node)) == before).then_some(())
     });
     assert!(rest.is_some(), "the agent does not come to rest: {}", node.agent.said());

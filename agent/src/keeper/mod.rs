@@ -109,6 +109,8 @@ pub struct Keeper {
     kept: HashMap<Digest, Kept>,
     cases: HashMap<Uuid, Case>,
     tasks: JoinSet<Done>,
+    /// Tarballs that a person named, for the next repair of an image alone.
+    named: HashMap<Digest, Shelf>,
     /// People who wait for an image.
     waiting: Vec<(Digest, oneshot::Sender<Result<Restored, RestoreRefused>>)>,
 }
@@ -123,6 +125,7 @@ impl Keeper {
             kept: HashMap::new(),
             cases: HashMap::new(),
             tasks: JoinSet::new(),
+            named: HashMap::new(),
             waiting: Vec::new(),
         }
     }
@@ -392,7 +395,10 @@ impl Keeper {
             let repair = std::mem::take(&mut kept.repair);
             kept.working = std::mem::take(&mut kept.allowed);
             let job = Job { image: kept.image(), repair, copies, holds };
-            let tools = Arc::clone(&tools);
+            let tools = match self.named.remove(&target) {
+                Some(shelf) => Arc::new(Tools { hold: tools.hold.clone(), shelf }),
+                None => Arc::clone(&tools),
+            };
             self.tasks.spawn(async move { repair::settle(&tools, job).await });
         }
     }
@@ -628,10 +634,8 @@ impl Keeper {
             );
             return;
         }
-        let shelf = match from {
-            Some(path) => tools.shelf.only(path),
-            None => tools.shelf.clone(),
-        };
+        let named = from.map(|path| tools.shelf.only(path));
+        let shelf = named.clone().unwrap_or_else(|| tools.shelf.clone());
         shelf.rescan().await;
         let known = self.kept.iter().find(|(_, kept)| {
             id.is_some() && kept.content.id == id
@@ -666,7 +670,7 @@ impl Keeper {
         }
         kept.repair = true;
         kept.look(Duration::ZERO);
-        self.tools = Some(Arc::new(Tools { hold: tools.hold.clone(), shelf }));
+        self.named.extend(named.map(|shelf| (target, shelf)));
         self.waiting.push((target, answer));
     }
 
