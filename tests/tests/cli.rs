@@ -1,5 +1,7 @@
 //! What a person types, with a running agent and without one, as text and as JSON.
 
+#![expect(clippy::panic, reason = "a test reports by panicking")]
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -54,7 +56,8 @@ fn a_running_agent_answers() {
 
     let (text, images) = both(&node, "images", &[]);
     let row = |name: &str| -> Vec<String> {
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        let line =
+            text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).skip(2).map(str::to_owned).collect()
     };
     assert!(text.starts_with("IMAGE"), "{text}");
@@ -148,7 +151,11 @@ fn an_image_is_asked_for_in_any_spelling_with_and_without_an_agent() {
     assert!(of_image.lines().map(json).all(|event| event["image"]["id"] == id.as_str()), "{of_image}");
     let status = node.agent.cli("status", &[]);
     assert_eq!((status.code(), status.stdout.as_str()), (1, ""));
-    assert!(status.stderr.starts_with("imgwarden: status: no agent is running (nobody listens on "), "{}", status.stderr);
+    assert!(
+        status.stderr.starts_with("imgwarden: status: no agent is running (nobody listens on "),
+        "{}",
+        status.stderr
+    );
 }
 
 #[test]
@@ -196,7 +203,11 @@ fn an_image_that_was_never_here_is_restored_from_its_tarball_and_runs() {
     );
 
     let output = node.agent.cli("restore", &[LATER, "--from", &from]).expect_success("restore");
-    assert!(output.stdout.starts_with(&format!("{LATER}: restored from archive {from}, ")), "{}", output.stdout);
+    assert!(
+        output.stdout.starts_with(&format!("{LATER}: restored from archive {from}, ")),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.ends_with(" ms, verified\n"), "{}", output.stdout);
     assert_eq!(node.containerd.cri().image_status(LATER).expect("it is back").id, later.id);
     assert_eq!(run_container(&node.containerd, LATER, &["echo", "alive"]).stdout.trim(), "alive");
@@ -215,7 +226,11 @@ fn an_image_that_was_never_here_is_restored_from_its_tarball_and_runs() {
         fs::remove_file(blob).unwrap();
     }
     let back = poll(PATIENCE, || blobs.iter().all(|blob| blob.exists()).then_some(()));
-    assert!(back.is_some(), "its own tarball is still used after a restore from another: {:#?}", node.agent.events());
+    assert!(
+        back.is_some(),
+        "its own tarball is still used after a restore from another: {:#?}",
+        node.agent.events()
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Bad input: one clear line on stderr, the right exit code, and nothing else.
 
+#![expect(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -54,13 +56,21 @@ fn expect(output: &Output, code: i32, stdout: &str, stderr: &str) {
 fn a_typo_in_the_config_is_named_with_its_line_and_what_was_meant() {
     let scratch = Scratch::new("typo");
     let config = write_config(&scratch, "[probe]\nbakend = \"auto\"");
-    let line = fs::read_to_string(&config).unwrap().lines().position(|line| line.contains("bakend")).unwrap() + 1;
+    let line =
+        fs::read_to_string(&config).unwrap().lines().position(|line| line.contains("bakend")).unwrap() + 1;
     let complaint = format!(
         "imgwarden: {}:{line}: unknown key \"bakend\" in [probe]; did you mean \"backend\"?\n",
         config.display()
     );
-    for command in [&["run"][..], &["status"], &["images"], &["events"], &["why", "nginx"], &["verify"], &["config", "check"]]
-    {
+    for command in [
+        &["run"][..],
+        &["status"],
+        &["images"],
+        &["events"],
+        &["why", "nginx"],
+        &["verify"],
+        &["config", "check"],
+    ] {
         expect(&imgwarden(command, &config), 2, "", &complaint);
     }
     assert!(!scratch.dir.join("state").exists(), "a refused config changes nothing");
@@ -71,7 +81,8 @@ fn a_value_that_can_not_work_is_named_with_its_line() {
     let scratch = Scratch::new("value");
     let config = write_config(&scratch, "[[protect]]\nnames = [\"nginx\"]\npriority = \"hihg\"");
     let output = imgwarden(&["run"], &config);
-    let line = fs::read_to_string(&config).unwrap().lines().position(|line| line.contains("hihg")).unwrap() + 1;
+    let line =
+        fs::read_to_string(&config).unwrap().lines().position(|line| line.contains("hihg")).unwrap() + 1;
     let beginning = format!("imgwarden: {}:{line}: protect[0].priority: ", config.display());
     assert_eq!(output.code(), 2);
     assert!(output.stderr.starts_with(&beginning), "{}", output.stderr);
@@ -94,8 +105,7 @@ fn a_log_level_that_is_none_is_refused() {
     let scratch = Scratch::new("level");
     let config = write_config(&scratch, "");
     let output = imgwarden(&["run", "--log", "imgwarden=loud"], &config);
-    let beginning =
-        "imgwarden: \"imgwarden=loud\" is no log filter: write a level like info, or imgwarden=debug,h2=warn: ";
+    let beginning = "imgwarden: \"imgwarden=loud\" is no log filter: write a level like info, or imgwarden=debug,h2=warn: ";
     assert_eq!((output.code(), output.stdout.as_str()), (2, ""));
     assert!(output.stderr.starts_with(beginning), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
@@ -167,9 +177,19 @@ fn no_agent_and_no_journal_are_said() {
     let journal = scratch.dir.join("journal");
     let journal = journal.display();
     let elsewhere = "there is no journal here; --journal DIR names another place";
-    expect(&imgwarden(&["why", "nginx"], &config), 1, "", &format!("imgwarden: why: {journal}: {elsewhere}\n"));
+    expect(
+        &imgwarden(&["why", "nginx"], &config),
+        1,
+        "",
+        &format!("imgwarden: why: {journal}: {elsewhere}\n"),
+    );
     expect(&imgwarden(&["events"], &config), 1, "", &format!("imgwarden: events: {journal}: {elsewhere}\n"));
-    expect(&imgwarden(&["verify"], &config), 1, "", &format!("imgwarden: verify: {journal}: there is no journal here\n"));
+    expect(
+        &imgwarden(&["verify"], &config),
+        1,
+        "",
+        &format!("imgwarden: verify: {journal}: there is no journal here\n"),
+    );
 }
 
 #[test]
@@ -188,7 +208,10 @@ fn a_socket_that_is_not_there_is_waited_for_and_said_once() {
     let output = agent.cli("status", &[]);
     assert_eq!(output.code(), 0, "{}", output.stderr);
     let address = containerd.address();
-    let line = format!("containerd  of unknown version at {}, namespace k8s.io: does not answer\n", address.display());
+    let line = format!(
+        "containerd  of unknown version at {}, namespace k8s.io: does not answer\n",
+        address.display()
+    );
     assert!(output.stdout.contains(&line), "{}", output.stdout);
     containerd.boot();
     let connected = poll(PATIENCE, || {
@@ -197,8 +220,10 @@ fn a_socket_that_is_not_there_is_waited_for_and_said_once() {
         (status["containerd"]["connected"] == true).then_some(())
     });
     assert!(connected.is_some(), "the agent finds containerd once it is there: {}", agent.said());
-    let archive =
-        Archive::write(&containerd.scratch.dir.join("kept.tar"), &[Spec::new(KEPT).layers(&[4096]).own_base()]);
+    let archive = Archive::write(
+        &containerd.scratch.dir.join("kept.tar"),
+        &[Spec::new(KEPT).layers(&[4096]).own_base()],
+    );
     containerd.import(&archive);
     containerd.cri().remove_image(KEPT);
     let deleted = agent.wait_for_type("image.deleted", 1);
@@ -231,11 +256,18 @@ fn a_text_file_that_is_called_a_tarball_stops_nothing() {
 
     let output = node.agent.cli("archive", &["verify", &path]);
     assert_eq!(output.code(), 3, "{} {}", output.stdout, output.stderr);
-    assert!(output.stdout.contains(&path) || output.stderr.contains(&path), "{} {}", output.stdout, output.stderr);
+    assert!(
+        output.stdout.contains(&path) || output.stderr.contains(&path),
+        "{} {}",
+        output.stdout,
+        output.stderr
+    );
 
     let output = node.agent.cli("restore", &["registry.test/other:1", "--from", &path]);
     assert_eq!((output.code(), output.stdout.as_str()), (1, ""));
-    let beginning = format!("imgwarden: restore registry.test/other:1: nothing on this node has registry.test/other:1; unusable: {path}: ");
+    let beginning = format!(
+        "imgwarden: restore registry.test/other:1: nothing on this node has registry.test/other:1; unusable: {path}: "
+    );
     assert!(output.stderr.starts_with(&beginning), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 

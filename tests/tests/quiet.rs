@@ -1,5 +1,7 @@
 //! While nothing is deleted, the agent says nothing, sends nothing to containerd, and uses no processor time.
 
+#![expect(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 use std::{fs, thread, time::Duration};
 
 use imgwarden_tests::{containerd::Version, node::Node, process::poll};

@@ -148,7 +148,7 @@ impl Assembly {
             let what = vec!["the last run did not end in order: what it left is looked at".to_owned()];
             let recovered = Recovered {
                 what,
-                down_from: opened.last.as_ref().map(|last| last.time.into()),
+                down_from: opened.last.as_ref().map(|last| last.time),
                 down_to: None,
             };
             voice.tell(Draft::now(Body::AgentRecovered(recovered))).await?;
@@ -269,7 +269,7 @@ fn started(config: &Config, report: &probe::Report, opened: &Opened) -> Started 
         attached: false,
         why: Some(format!("the {} backend does not see it", report.backend)),
     });
-    let down = |last: &audit::chain::Position| last.time.into();
+    let down = |last: &audit::chain::Position| last.time;
     Started {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         backend: Some(report.backend.to_owned()),
@@ -300,7 +300,7 @@ fn start_sinks(config: &Config, opened: &Opened, stop: &CancellationToken) -> an
         match wanted.kind {
             SinkKind::Stdout => {
                 let (dir, state): (&Path, &Path) = (&config.journal.dir, &config.state_dir);
-                let sink = sink::stdout(dir, state, opened.last.clone(), std::io::stdout(), stop.clone());
+                let sink = sink::stdout(dir, state, opened.last, std::io::stdout(), stop.clone());
                 sinks.push(sink.context("run: the stdout sink")?);
             }
             SinkKind::Otlp | SinkKind::Kubernetes => {

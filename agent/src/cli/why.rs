@@ -51,7 +51,10 @@ pub async fn run_with(dir: &Path, args: Args, global: &Global) -> anyhow::Result
     let dir = dir.to_owned();
     tokio::task::spawn_blocking(move || {
         if !dir.is_dir() {
-            anyhow::bail!("why: {}: there is no journal here; --journal DIR names another place", dir.display());
+            anyhow::bail!(
+                "why: {}: there is no journal here; --journal DIR names another place",
+                dir.display()
+            );
         }
         let life = Life::read(&dir, &args.image).with_context(|| format!("why: {}", dir.display()))?;
         let Some(life) = life else {
