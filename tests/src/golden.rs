@@ -56,7 +56,12 @@ impl Normaliser {
                 // In the order of the file, so that numbering is stable.
                 fields.iter().map(|(key, value)| (key.clone(), self.value(key, value))).collect()
             }
-            Value::Array(items) => items.iter().map(|item| self.value(key, item)).collect(),
+            Value::Array(items) => {
+                let mut items: Vec<Value> = items.iter().map(|item| self.value(key, item)).collect();
+                // Blobs come by digest, which depends on the version of busybox.
+                items.sort_by_cached_key(|item| item["digest"].as_str().map(str::to_owned));
+                Value::from(items)
+            }
             Value::Number(number) if key == "pid" => {
                 Value::from(self.placeholder("pid", &number.to_string()))
             }

@@ -146,11 +146,8 @@ impl Assembly {
         };
         if opened.clean == Some(false) {
             let what = vec!["the last run did not end in order: what it left is looked at".to_owned()];
-            let recovered = Recovered {
-                what,
-                down_from: opened.last.as_ref().map(|last| last.time),
-                down_to: None,
-            };
+            let recovered =
+                Recovered { what, down_from: opened.last.as_ref().map(|last| last.time), down_to: None };
             voice.tell(Draft::now(Body::AgentRecovered(recovered))).await?;
         }
 

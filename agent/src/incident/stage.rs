@@ -193,7 +193,12 @@ impl Stage {
         // Later, what vanished is found by the list.
         let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
         for remembered in remembered {
-            missed(&mut life.join, &inventory, remembered.image, now, &mut out);
+            let image = remembered.image;
+            let target = image.content.target.digest;
+            let moved = image.records.iter().filter_map(|record| inventory.record(&record.name));
+            let moved = moved.filter(|record| record.target.digest != target).cloned().collect();
+            self.order(Order::Remembered { image: image.clone(), moved }).await;
+            missed(&mut life.join, &inventory, image, now, &mut out);
         }
         life.inventory = Some(inventory);
         self.hand_on(out).await;
@@ -271,7 +276,15 @@ impl Stage {
         }
         let at = Clock::now().uptime_at(event.at).min(crate::probe::now());
         let Some(inventory) = &mut life.inventory else { return Ok(()) };
-        let mut change = inventory.apply(&self.client, event, at).await?;
+        let mut change = match inventory.apply(&self.client, event, at).await {
+            Ok(change) => change,
+            Err(error) if error.is_unreachable() => return Err(error.into()),
+            Err(error) => {
+                // One image that can't be read must not keep the others from being seen.
+                tracing::warn!(%error, event = ?event.kind, "an image could not be read");
+                Change::None
+            }
+        };
         if let (Change::None, Kind::ImageCreated { name, .. }) = (&change, &event.kind)
             && inventory.record(name).is_none()
         {

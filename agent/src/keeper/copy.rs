@@ -95,10 +95,13 @@ impl Shelf {
         (ids, names.filter_map(|name| crate::name::normalise(name).ok()).collect())
     }
 
-    /// A shelf with one tarball alone.
-    pub fn only(&self, path: PathBuf) -> Self {
-        let normalise = |name: &str| crate::name::normalise(name).ok();
-        Self::new(self.options.clone(), Vec::new(), vec![path], normalise)
+    /// The same shelf with one more tarball.
+    pub fn with(&self, path: PathBuf) -> Self {
+        let mut shelf = self.clone();
+        if !shelf.files.contains(&path) {
+            shelf.files.push(path);
+        }
+        shelf
     }
 
     /// A tarball that has all of the wanted blobs of the image.

@@ -8,9 +8,10 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{backoff::Backoff, policy::Selected};
+use super::{backoff::Backoff, policy::Selected, repair::Put};
 use crate::{
     config::{Hold, Mode},
+    digest::Digest,
     hold::Taken,
     inventory::image::{Content, Image, ImageRecord},
 };
@@ -43,6 +44,20 @@ pub(super) struct Kept {
     pub(super) told_ineffective: bool,
     /// An unpin was told that the next pin answers.
     pub(super) unpinned: Vec<String>,
+    /// Blobs that are found missing without an incident are one: what is known of how it came about.
+    pub(super) inspect: Option<&'static str>,
+    /// What was put back and could not be verified yet.
+    pub(super) unverified: Option<Put>,
+    /// Its holds are to go.
+    pub(super) let_go: Option<LetGo>,
+}
+
+/// Why an image's holds go.
+#[derive(Debug, Clone)]
+pub(super) struct LetGo {
+    pub(super) why: String,
+    /// What has to be held first: the image that took its place.
+    pub(super) after: Digest,
 }
 
 impl Kept {
@@ -63,6 +78,9 @@ impl Kept {
             working: Vec::new(),
             told_ineffective: false,
             unpinned: Vec::new(),
+            inspect: None,
+            unverified: None,
+            let_go: None,
         }
     }
 

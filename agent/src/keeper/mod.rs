@@ -35,7 +35,9 @@ use crate::{
 mod backoff;
 mod case;
 mod copy;
+mod found;
 mod kept;
+mod let_go;
 mod policy;
 mod repair;
 mod show;
@@ -66,6 +68,9 @@ pub enum Order {
     Connected { tools: Box<Tools>, known: Box<Known> },
     /// An image is there, with these names: after the start, a creation, an update.
     Present(Image),
+    /// An image as it was once held, which is still there in part: what is missing of it is not missed by the list.
+    /// `moved` are those of its names that point elsewhere now.
+    Remembered { image: Image, moved: Vec<ImageRecord> },
     /// What `incident` found.
     Found(Outcome),
     /// A person asks for an image.
@@ -109,8 +114,6 @@ pub struct Keeper {
     kept: HashMap<Digest, Kept>,
     cases: HashMap<Uuid, Case>,
     tasks: JoinSet<Done>,
-    /// Tarballs that a person named, for the next repair of an image alone.
-    named: HashMap<Digest, Shelf>,
     /// People who wait for an image.
     waiting: Vec<(Digest, oneshot::Sender<Result<Restored, RestoreRefused>>)>,
 }
@@ -125,7 +128,6 @@ impl Keeper {
             kept: HashMap::new(),
             cases: HashMap::new(),
             tasks: JoinSet::new(),
-            named: HashMap::new(),
             waiting: Vec::new(),
         }
     }
@@ -172,10 +174,14 @@ impl Keeper {
                 self.tools = Some(Arc::new(*tools));
                 for target in self.kept.keys().copied().collect::<Vec<_>>() {
                     self.select(target);
-                    self.look(target, Duration::ZERO);
+                    if let Some(kept) = self.kept.get_mut(&target) {
+                        kept.inspect = Some(found::UNSEEN);
+                    }
+                    self.look(target, SETTLE);
                 }
             }
             Order::Present(image) => self.present(image),
+            Order::Remembered { image, moved } => self.remembered(image, &moved),
             Order::Found(outcome) => self.found(outcome).await,
             Order::Restore { image, from, answer } => self.restore(&image, from, answer).await,
             // Who asked may have gone: then nobody misses the answer.
@@ -188,7 +194,10 @@ impl Keeper {
     fn present(&mut self, image: Image) {
         let Image { records, content } = image;
         let target = content.target.digest;
-        let kept = self.kept.entry(target).or_insert_with(|| Kept::new(Arc::clone(&content)));
+        let kept = self
+            .kept
+            .entry(target)
+            .or_insert_with(|| Kept { inspect: Some(found::UNSEEN), ..Kept::new(Arc::clone(&content)) });
         if content.blobs.len() >= kept.content.blobs.len() {
             kept.content = content;
         }
@@ -387,6 +396,16 @@ impl Keeper {
                 (kept.repair, priority, std::cmp::Reverse(**target))
             });
             let Some(target) = next.map(|(target, _)| *target) else { return };
+            let let_go = match self.may_go(target) {
+                Some(false) => {
+                    // What takes its place is not held yet.
+                    if let Some(kept) = self.kept.get_mut(&target) {
+                        kept.due = Some(now + SETTLE);
+                    }
+                    continue;
+                }
+                go => go.is_some(),
+            };
             let Some(kept) = self.kept.get_mut(&target) else { return };
             kept.due = None;
             kept.busy = true;
@@ -394,11 +413,9 @@ impl Keeper {
             let holds = kept.selected.as_ref().map_or(HoldSet::NONE, |selected| selected.holds);
             let repair = std::mem::take(&mut kept.repair);
             kept.working = std::mem::take(&mut kept.allowed);
-            let job = Job { image: kept.image(), repair, copies, holds };
-            let tools = match self.named.remove(&target) {
-                Some(shelf) => Arc::new(Tools { hold: tools.hold.clone(), shelf }),
-                None => Arc::clone(&tools),
-            };
+            let unverified = kept.unverified.take();
+            let job = Job { image: kept.image(), repair, copies, holds, unverified, let_go };
+            let tools = Arc::clone(&tools);
             self.tasks.spawn(async move { repair::settle(&tools, job).await });
         }
     }
@@ -411,10 +428,12 @@ impl Keeper {
     }
 
     async fn done(&mut self, done: Done) {
-        let Done { target, holds, repair, result, took, at } = done;
+        let Done { target, holds, repair, faults, unverified, dropped, unheld, result, took, at } = done;
         let Some(kept) = self.kept.get_mut(&target) else { return };
         kept.busy = false;
-        kept.trouble = result.as_ref().err().map(ToString::to_string);
+        kept.unverified = unverified;
+        let unheld_why = unheld.as_ref().map(ToString::to_string);
+        kept.trouble = result.as_ref().err().map(ToString::to_string).or_else(|| unheld_why.clone());
         let now = Instant::now();
         let mut drafts = Vec::new();
         for (hold, taken) in holds {
@@ -422,9 +441,21 @@ impl Keeper {
             kept.holds.insert(hold, taken);
         }
         let cases = std::mem::take(&mut kept.working);
+        for draft in drafts {
+            self.tell(draft).await;
+        }
+        self.let_gone(target, &dropped, unheld.is_some()).await;
         match result {
             Ok(repaired) => {
-                kept.failures = 0;
+                let Some(kept) = self.kept.get_mut(&target) else { return };
+                if let Some(why) = unheld_why {
+                    kept.failures += 1;
+                    let wait = retry(kept.failures, self.options.backoff_max);
+                    kept.look(wait);
+                    tracing::warn!(image = %target, %why, ?wait, "a hold could not be looked at; it is tried again");
+                } else {
+                    kept.failures = 0;
+                }
                 if let Some(repaired) = &repaired {
                     kept.backoff.began(now);
                     if repaired.bytes_moved > 0 {
@@ -432,14 +463,14 @@ impl Keeper {
                     }
                     self.counts.restored.fetch_add(1, Ordering::Relaxed);
                 }
-                for draft in drafts {
-                    self.tell(draft).await;
-                }
                 self.restored(target, cases, repaired, took, at).await;
+                if !repair {
+                    self.faulty(target, faults, at).await;
+                }
             }
             Err(error) => {
-                kept.allowed.extend(cases.iter().copied());
-                kept.repair |= repair;
+                kept_again(self.kept.get_mut(&target), &cases, repair);
+                let Some(kept) = self.kept.get_mut(&target) else { return };
                 if error.is_unreachable() {
                     // Nothing is wrong with the image; it is looked at when containerd answers again.
                     kept.look(Duration::from_secs(1));
@@ -447,12 +478,14 @@ impl Keeper {
                     return;
                 }
                 kept.failures += 1;
-                let wait = RETRY.saturating_mul(1 << kept.failures.min(10)).min(self.options.backoff_max);
+                let wait = retry(kept.failures, self.options.backoff_max);
                 kept.look(wait);
-                for draft in drafts {
-                    self.tell(draft).await;
+                if repair {
+                    self.failed(target, &cases, &error, took, now + wait).await;
+                } else {
+                    // Nothing was to be put back.
+                    tracing::warn!(image = %target, %error, ?wait, "an image could not be looked at; it is tried again");
                 }
-                self.failed(target, &cases, &error, took, now + wait).await;
             }
         }
         self.count();
@@ -581,8 +614,10 @@ impl Keeper {
 
     /// Images that nobody protects and that have no names left are not kept in mind.
     fn forget(&mut self) {
-        self.kept
-            .retain(|_, kept| kept.selected.is_some() || !kept.want.is_empty() || !kept.cases.is_empty());
+        self.kept.retain(|_, kept| {
+            let wanted = kept.selected.is_some() || !kept.want.is_empty();
+            wanted || !kept.cases.is_empty() || kept.let_go.is_some() || kept.busy
+        });
     }
 
     async fn retagged(
@@ -597,6 +632,7 @@ impl Keeper {
         if moved && let Some(old) = self.kept.get_mut(&before.target.digest) {
             old.want.remove(&name);
             self.select(before.target.digest);
+            self.moved(before.target.digest, &name, after.target.digest);
         }
         let Some(kept) = self.kept.get(&after.target.digest).or_else(|| self.kept.get(&before.target.digest))
         else {
@@ -634,8 +670,10 @@ impl Keeper {
             );
             return;
         }
-        let named = from.map(|path| tools.shelf.only(path));
-        let shelf = named.clone().unwrap_or_else(|| tools.shelf.clone());
+        let shelf = match from {
+            Some(path) => tools.shelf.with(path),
+            None => tools.shelf.clone(),
+        };
         shelf.rescan().await;
         let known = self.kept.iter().find(|(_, kept)| {
             id.is_some() && kept.content.id == id
@@ -670,7 +708,7 @@ impl Keeper {
         }
         kept.repair = true;
         kept.look(Duration::ZERO);
-        self.named.extend(named.map(|shelf| (target, shelf)));
+        self.tools = Some(Arc::new(Tools { hold: tools.hold.clone(), shelf }));
         self.waiting.push((target, answer));
     }
 
@@ -725,6 +763,19 @@ impl Keeper {
     }
 }
 
+/// What a failed job was to do is still to be done.
+fn kept_again(kept: Option<&mut Kept>, cases: &[Uuid], repair: bool) {
+    if let Some(kept) = kept {
+        kept.allowed.extend(cases);
+        kept.repair |= repair;
+    }
+}
+
+/// How long the next try waits after so many failures in a row.
+fn retry(failures: u32, longest: Duration) -> Duration {
+    RETRY.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(longest)
+}
+
 /// What a hold's change is told as.
 fn changed_hold(kept: &mut Kept, hold: Hold, taken: &crate::hold::Taken) -> Vec<Draft> {
     let image = || policy::subject(kept.content.id, kept.want.keys().cloned(), kept.selected.as_ref());
@@ -749,7 +800,7 @@ fn changed_hold(kept: &mut Kept, hold: Hold, taken: &crate::hold::Taken) -> Vec<
     };
     if hold == Hold::Pin && taken.changed && before.is_some() && !kept.unpinned.is_empty() {
         drafts.push(Draft::now(Body::ImageRepinned(pin(Some(&kept.unpinned), None))));
-    } else if taken.changed && before.is_none_or(|before| before.state != taken.state) {
+    } else if taken.changed && repair::stands(taken) && before.is_none_or(|before| !repair::stands(before)) {
         drafts.push(Draft::now(Body::HoldTaken(Box::new(audit::repair::HoldChanged {
             image: image(),
             hold: tell::hold(hold),

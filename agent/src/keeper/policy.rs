@@ -99,6 +99,11 @@ pub(super) fn subject(
     }
 }
 
+/// Whether the rule lets imgwarden change anything.
+pub(super) fn may_change(selected: &Selected) -> bool {
+    selected.mode == Mode::Protect
+}
+
 /// Whether a name belongs to the image's identity rather than to somebody's rule: the image ID, or the digest of a
 /// name that is selected.
 pub(super) fn belongs(name: &str, selected: &Selected, records: &BTreeMap<String, ImageRecord>) -> bool {

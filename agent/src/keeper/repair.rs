@@ -4,7 +4,11 @@
 //! killed half way is simply done again. Content first, under a lease; records last, and only when all content that
 //! they need was verified.
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use super::copy::{self, CopyError, Shelf};
 use crate::{
@@ -33,6 +37,10 @@ pub struct Job {
     /// Whether tarballs may be read.
     pub copies: bool,
     pub holds: HoldSet,
+    /// What an earlier job put back and could not verify.
+    pub unverified: Option<Put>,
+    /// Nobody wants the image any more: its holds go instead.
+    pub let_go: bool,
 }
 
 /// How it went.
@@ -43,8 +51,16 @@ pub struct Done {
     pub holds: Vec<(Hold, Taken)>,
     /// Whether it was allowed to put things back.
     pub repair: bool,
+    /// Blobs that are not as they should be and were left so, with their sizes; names of the image stand.
+    pub faults: BTreeMap<Digest, u64>,
+    /// What was put back and could not be verified.
+    pub unverified: Option<Put>,
+    /// Holds that were let go.
+    pub dropped: Vec<Hold>,
+    /// Why a hold could not be looked at, or let go; the repair may have gone well all the same.
+    pub unheld: Option<HoldError>,
     pub result: Result<Option<Repaired>, RepairError>,
-    pub took: std::time::Duration,
+    pub took: Duration,
     /// When it was over.
     pub at: Boottime,
 }
@@ -110,59 +126,108 @@ impl RepairError {
 /// Puts one image right.
 pub(super) async fn settle(tools: &Tools, job: Job) -> Done {
     let started = Instant::now();
-    let target = job.image.content.target.digest;
-    let result = put_back(tools, &job).await;
-    let mut holds = Vec::new();
-    let mut failed = None;
-    if result.is_ok() {
-        // Leases before everything that creates; the pin last, since it is only advice.
-        for kind in [Hold::Lease, Hold::Shadow, Hold::Pin] {
-            if !job.holds.contains(kind) {
-                continue;
+    let mut done = Done {
+        target: job.image.content.target.digest,
+        holds: Vec::new(),
+        repair: job.repair,
+        faults: BTreeMap::new(),
+        unverified: job.unverified.clone(),
+        dropped: Vec::new(),
+        unheld: None,
+        result: Ok(None),
+        took: Duration::ZERO,
+        at: Boottime::default(),
+    };
+    if job.let_go {
+        let_go(tools, &job, &mut done).await;
+    } else {
+        match put_back(tools, &job, &mut done).await {
+            Ok(()) => {
+                hold(tools, &job, &mut done).await;
+                if done.unheld.is_none() {
+                    done.unheld = leftovers(tools, &job).await.err().map(HoldError::from);
+                }
+                if let Some(put) = done.unverified.take() {
+                    done.result = finish(tools, &job, &put).await.map(Some);
+                    if done.result.is_err() {
+                        done.unverified = Some(put);
+                    }
+                }
             }
-            match hold::take(kind, &tools.hold, &job.image).await {
-                Ok(taken) => holds.push((kind, taken)),
-                Err(error) => failed = Some(error),
+            Err(error) => done.result = Err(error),
+        }
+    }
+    Done { took: started.elapsed(), at: crate::probe::now(), ..done }
+}
+
+/// Takes the holds. Leases before everything that creates; the pin last, since it is only advice.
+async fn hold(tools: &Tools, job: &Job, done: &mut Done) {
+    for kind in [Hold::Lease, Hold::Shadow, Hold::Pin] {
+        if !job.holds.contains(kind) {
+            continue;
+        }
+        match hold::take(kind, &tools.hold, &job.image).await {
+            Ok(taken) => done.holds.push((kind, taken)),
+            Err(error) => done.unheld = Some(error),
+        }
+    }
+}
+
+/// What an agent left that was killed in the middle of a repair: by now the image's own lease holds the content.
+async fn leftovers(tools: &Tools, job: &Job) -> Result<(), ContainerdError> {
+    let lease = repair_lease(job.image.content.target.digest);
+    if leases::resources(&tools.hold.client, &lease).await?.is_some() {
+        leases::delete(&tools.hold.client, &lease, false).await?;
+    }
+    Ok(())
+}
+
+/// Lets the holds go: the pin first, so that the kubelet may ask; the memory last, so that a killed agent finds what
+/// is left.
+async fn let_go(tools: &Tools, job: &Job, done: &mut Done) {
+    for kind in [Hold::Pin, Hold::Lease, Hold::Shadow] {
+        match hold::drop(kind, &tools.hold, &job.image).await {
+            Ok(true) => done.dropped.push(kind),
+            Ok(false) => {}
+            Err(error) => {
+                done.unheld = Some(error);
+                return;
             }
         }
     }
-    let result = match (result, failed) {
-        (Ok(Some(put)), None) => finish(tools, &job, put).await,
-        (Ok(None), None) => Ok(None),
-        (Ok(_), Some(error)) => Err(error.into()),
-        (Err(error), _) => Err(error),
-    };
-    Done { target, holds, repair: job.repair, result, took: started.elapsed(), at: crate::probe::now() }
 }
 
-/// What `put_back` did.
-struct Put {
+/// What was put back.
+#[derive(Debug, Clone)]
+pub struct Put {
     method: Method,
     bytes_moved: u64,
     source: Option<PathBuf>,
     names: Vec<String>,
 }
 
-async fn put_back(tools: &Tools, job: &Job) -> Result<Option<Put>, RepairError> {
+async fn put_back(tools: &Tools, job: &Job, done: &mut Done) -> Result<(), RepairError> {
     let content = &job.image.content;
     let faults = blobs::faults(&tools.hold, content).await?;
     let missing = records::missing(&tools.hold, &job.image.records).await?;
-    if !job.repair || faults.is_empty() && missing.is_empty() {
-        return Ok(None);
+    if !job.repair {
+        if missing.len() < job.image.records.len() {
+            done.faults = faults.into_iter().map(|(blob, _)| (blob.digest, blob.size)).collect();
+        }
+        return Ok(());
     }
+    if faults.is_empty() && missing.is_empty() {
+        return Ok(());
+    }
+    let lease = repair_lease(content.target.digest);
     let mut put = Put { method: Method::Records, bytes_moved: 0, source: None, names: Vec::new() };
     if !faults.is_empty() {
-        let lease = format!("imgwarden-repair-{}", &content.target.digest.to_hex()[..16]);
-        leases::create(&tools.hold.client, &lease, &Labels::new()).await?;
-        let result = put_content_back(tools, job, &lease, faults, &mut put).await;
-        let names = match result {
-            Ok(()) => records::recreate(&tools.hold, &missing, job.holds.contains(Hold::Pin)).await,
-            Err(error) => {
-                leases::delete(&tools.hold.client, &lease, false).await?;
-                return Err(error);
-            }
-        };
-        put.names = names?;
+        leases::create(&tools.hold.client, &lease, &owner()).await?;
+        if let Err(error) = put_content_back(tools, job, &lease, faults, &mut put).await {
+            leases::delete(&tools.hold.client, &lease, false).await?;
+            return Err(error);
+        }
+        put.names = records::recreate(&tools.hold, &missing, job.holds.contains(Hold::Pin)).await?;
         // CRI forgets an image whose manifest it could not read: it looks again when a record is touched.
         records::touch(&tools.hold, &job.image.records).await?;
         hold::take(Hold::Lease, &tools.hold, &job.image).await?;
@@ -170,7 +235,19 @@ async fn put_back(tools: &Tools, job: &Job) -> Result<Option<Put>, RepairError> 
     } else {
         put.names = records::recreate(&tools.hold, &missing, job.holds.contains(Hold::Pin)).await?;
     }
-    Ok(Some(put))
+    done.unverified = Some(put);
+    Ok(())
+}
+
+/// The lease under which content is put back.
+fn repair_lease(target: Digest) -> String {
+    let mut hex = target.to_hex();
+    hex.truncate(16);
+    format!("imgwarden-repair-{hex}")
+}
+
+fn owner() -> Labels {
+    Labels::from([(hold::OWNER.0.to_owned(), hold::OWNER.1.to_owned())])
 }
 
 async fn put_content_back(
@@ -212,13 +289,13 @@ async fn put_content_back(
     Ok(())
 }
 
-async fn finish(tools: &Tools, job: &Job, put: Put) -> Result<Option<Repaired>, RepairError> {
+async fn finish(tools: &Tools, job: &Job, put: &Put) -> Result<Repaired, RepairError> {
     let verified = hold::verify(&tools.hold, &job.image).await?;
     if !verified.whole() {
         return Err(RepairError::NotWhole { problems: verified.problems });
     }
-    let Put { method, bytes_moved, source, names } = put;
-    Ok(Some(Repaired { method, bytes_moved, source, names, verified }))
+    let Put { method, bytes_moved, source, names } = put.clone();
+    Ok(Repaired { method, bytes_moved, source, names, verified })
 }
 
 /// Whether a hold stands.

@@ -16,7 +16,7 @@ pub(super) fn replace_tokens(
         let (kind, length) = token(rest);
         let (token, after) = rest.split_at(length);
         match kind {
-            Some("ms" | "time") => replaced.push_str(&format!("<{}>", kind.unwrap_or_default())),
+            Some("ms" | "time" | "percent") => replaced.push_str(&format!("<{}>", kind.unwrap_or_default())),
             Some("pid") => {
                 replaced.push_str("pid ");
                 replaced.push_str(&placeholder("pid", &token[4..]));
@@ -58,6 +58,9 @@ fn token(text: &str) -> (Option<&'static str>, usize) {
             return (Some("ms"), number + unit);
         }
     }
+    if number > 0 && text[number..].starts_with(" %") {
+        return (Some("percent"), number + 2);
+    }
     (None, word)
 }
 
@@ -74,7 +77,7 @@ mod tests {
         let hash = "ab".repeat(32);
         let text = format!(
             "pid 42 took 1.25 ms (12ms) for sha256:{hash}, {hash}: 0193a1b2-0000-7000-8000-0123456789ab at \
-             2026-01-02T03:04:05.678Z; 3 items, café:1, pid x"
+             2026-01-02T03:04:05.678Z; 3 items, 19 % full, café:1, pid x"
         );
         let mut seen = Vec::new();
         let replaced = replace_tokens(&text, |kind, token| {
@@ -83,7 +86,7 @@ mod tests {
         });
         assert_eq!(
             replaced,
-            "pid <pid> took <ms> (<ms>) for sha256:<hash>, <hash>: <id> at <time>; 3 items, café:1, pid x"
+            "pid <pid> took <ms> (<ms>) for sha256:<hash>, <hash>: <id> at <time>; 3 items, <percent> full, café:1, pid x"
         );
         assert_eq!(seen[0], ("pid", "42".to_owned()));
     }
