@@ -235,7 +235,7 @@ fn an_image_that_was_never_here_is_restored_from_its_tarball_and_runs() {
 
 #[test]
 fn an_observer_restores_nothing() {
-    let node = Node::start_with("restore-observe", Version::V1_7, "mode = \"observe\"");
+    let node = Node::start_unheld("restore-observe", Version::V1_7, "mode = \"observe\"");
     let mut cri = node.containerd.cri();
     cri.remove_image(KEPT);
     let restored = node.agent.cli("restore", &[KEPT]);

@@ -32,7 +32,7 @@ fn containerd_said(node: &Node) -> String {
 
 /// Starts a node, lets it come to rest, and watches it do nothing.
 fn expect_quiet(test: &str, config: &str, idle: Duration) {
-    let mut node = Node::start_with(test, Version::V1_7, config);
+    let mut node = Node::start_unheld(test, Version::V1_7, config);
     // What an image's directories are is asked again after five seconds, where it was not known at once: at rest is who
     // sent nothing for longer.
     let rest = poll(Duration::from_secs(60), || {

@@ -198,7 +198,9 @@ impl Keeper {
             .kept
             .entry(target)
             .or_insert_with(|| Kept { inspect: Some(found::UNSEEN), ..Kept::new(Arc::clone(&content)) });
-        if content.blobs.len() >= kept.content.blobs.len() {
+        // A content that was read while its files were going says less than what is known of it.
+        let says_less = content.id.is_none() && kept.content.id.is_some();
+        if !says_less && content.blobs.len() >= kept.content.blobs.len() {
             kept.content = content;
         }
         for record in records {
