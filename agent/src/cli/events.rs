@@ -16,11 +16,10 @@ use crate::{
         reader::{Record, Tail},
         text::{plain, short},
     },
+    config::Config,
     name,
 };
 
-/// Where the journal is when no config says otherwise.
-pub const JOURNAL: &str = "/var/log/imgwarden";
 /// How often `--follow` looks for more.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -47,8 +46,16 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
-    let dir = args.journal.clone().unwrap_or_else(|| JOURNAL.into());
+    let dir = journal(args.journal.as_deref(), global)?;
     run_with(&dir, args, global).await
+}
+
+/// Where the journal is: what was typed, else what the config says.
+pub(super) fn journal(typed: Option<&Path>, global: &Global) -> anyhow::Result<PathBuf> {
+    match typed {
+        Some(dir) => Ok(dir.to_owned()),
+        None => Ok(Config::load(global.config.as_deref())?.journal.dir),
+    }
 }
 
 /// As [`run`], on a given directory.
@@ -61,7 +68,7 @@ pub async fn run_with(dir: &Path, args: Args, global: &Global) -> anyhow::Result
             // `imgwarden events | head`: whoever read has seen enough.
             Err(Print::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Fine),
             Err(Print::Out(error)) => Err(error).context("stdout"),
-            Err(Print::Journal(error)) => Err(error).with_context(|| dir.display().to_string()),
+            Err(Print::Journal(error)) => Err(error).with_context(|| format!("events: {}", dir.display())),
             Ok(()) => Ok(Exit::Fine),
         }
     })

@@ -17,6 +17,7 @@ pub mod probe;
 pub mod restore;
 pub mod run;
 pub mod status;
+pub mod verify;
 pub mod why;
 
 const AFTER_HELP: &str = "\
@@ -84,6 +85,8 @@ pub enum Command {
     Restore(restore::Args),
     #[command(about = "Look into image tarballs")]
     Archive(archive::Args),
+    #[command(about = "Check the journal's chain; needs no agent")]
+    Verify(verify::Args),
     #[command(about = "What this kernel offers for watching")]
     Probe(probe::Args),
     #[command(about = "Check a config, or show the effective one and where each value comes from")]
@@ -102,6 +105,7 @@ impl Cli {
             Command::Events(args) => events::run(args, &global).await,
             Command::Restore(args) => restore::run(args, &global).await,
             Command::Archive(args) => archive::run(args, &global).await,
+            Command::Verify(args) => verify::run(args, &global).await,
             Command::Probe(args) => probe::run(args, &global).await,
             Command::Config(args) => config::run(args, &global).await,
         }
@@ -143,7 +147,13 @@ pub fn complaint(error: &anyhow::Error) -> Option<String> {
     if Exit::of(error) == Exit::Fine {
         return None;
     }
-    let line = format!("imgwarden: {error:#}");
+    let mut line = "imgwarden".to_owned();
+    for part in error.chain().map(ToString::to_string) {
+        // Some errors tell their source themselves.
+        if !line.ends_with(&part) {
+            line = format!("{line}: {part}");
+        }
+    }
     Some(
         line.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
     )

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::{
     Exit, Global,
-    events::{JOURNAL, Wanted},
+    events::{Wanted, journal},
 };
 use crate::audit::{
     Body, Cause, Confidence, Event, Kind,
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
-    let dir = args.journal.clone().unwrap_or_else(|| JOURNAL.into());
+    let dir = journal(args.journal.as_deref(), global)?;
     run_with(&dir, args, global).await
 }
 
@@ -50,7 +50,13 @@ pub async fn run_with(dir: &Path, args: Args, global: &Global) -> anyhow::Result
     let json = global.json;
     let dir = dir.to_owned();
     tokio::task::spawn_blocking(move || {
-        let life = Life::read(&dir, &args.image).with_context(|| dir.display().to_string())?;
+        if !dir.is_dir() {
+            anyhow::bail!(
+                "why: {}: there is no journal here; --journal DIR names another place",
+                dir.display()
+            );
+        }
+        let life = Life::read(&dir, &args.image).with_context(|| format!("why: {}", dir.display()))?;
         let Some(life) = life else {
             // One line, and the exit code of a failure.
             anyhow::bail!("why: nothing is known about {} in {}", plain(&args.image), dir.display());

@@ -172,6 +172,9 @@ impl Keeper {
         match order {
             Order::Connected { tools, known } => {
                 tools.shelf.rescan().await;
+                for why in tools.shelf.unreadable() {
+                    tracing::warn!("an archive can't be used: {why}");
+                }
                 let (ids, names) = tools.shelf.contents();
                 self.options.policy.known = Known { archived_ids: ids, archived_names: names, ..*known };
                 self.tools = Some(Arc::new(*tools));

@@ -13,11 +13,13 @@ use std::{
 
 use aya::maps::MapData;
 use imgwarden_ebpf::{Exec, FileKey, Kin, Stamp, read};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{
     record::{Ancestor, Process, ProcessKey, Program},
     ring::{key_bytes, process_key, text, until_zero},
 };
+use crate::audit::redact;
 
 /// Processes that are kept ready: clients of one node are few, and a new one costs five look-ups.
 const KEPT: usize = 512;
@@ -142,9 +144,12 @@ impl Processes {
     }
 
     fn recorded(&self, kin: &Kin) -> Option<(FileKey, Program)> {
-        let value = self.execs.get(&key_bytes(kin.key), 0).ok()?;
-        let exec: Exec = read(&value)?;
-        Some((exec.file, program(&exec)))
+        let mut value = Zeroizing::new(self.execs.get(&key_bytes(kin.key), 0).ok()?);
+        let mut exec: Exec = read(&*value)?;
+        let recorded = (exec.file, program(&exec));
+        exec.argv.zeroize();
+        value.zeroize();
+        Some(recorded)
     }
 }
 
@@ -187,12 +192,15 @@ fn exe(exec: &Exec) -> Option<String> {
     Some(parts.iter().rev().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect())
 }
 
+/// What a process was told, without its credentials: they are not even kept in memory.
 fn arguments(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
         return Vec::new();
     }
-    bytes.split(|&byte| byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+    let told = bytes.split(|&byte| byte == 0).map(|part| String::from_utf8_lossy(part).into_owned());
+    let told = Zeroizing::new(told.collect::<Vec<_>>());
+    redact::argv(&told)
 }
 
 /// Every process of /proc.
@@ -215,7 +223,7 @@ fn alive(key: ProcessKey) -> Option<Program> {
     }
     let dir = Path::new("/proc").join(key.pid.to_string());
     let exe = fs::read_link(dir.join("exe")).ok();
-    let argv = fs::read(dir.join("cmdline")).unwrap_or_default();
+    let argv = Zeroizing::new(fs::read(dir.join("cmdline")).unwrap_or_default());
     // It may have ended and its pid been given away while it was read.
     if start(key.pid)? != key.start {
         return None;
