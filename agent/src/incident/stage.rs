@@ -379,7 +379,7 @@ impl Life {
     fn due(&self) -> Duration {
         let now = crate::probe::now();
         let gaps = (!self.gaps.is_empty()).then_some(Boottime(now.0 + 100_000_000));
-        let due = [self.join.deadline(), self.directories.deadline(), gaps].into_iter().flatten().min();
+        let due = [self.join.deadline(now), self.directories.deadline(), gaps].into_iter().flatten().min();
         let least = if self.behind > BEHIND { CAUGHT_UP } else { Duration::from_millis(1) };
         due.map_or(Duration::MAX, |due| {
             // A deadline that has passed is met at once, but not in a busy loop.

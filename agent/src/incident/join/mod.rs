@@ -39,7 +39,18 @@ use telling::remaining;
 
 /// The pause after the last name in which a creation makes it a retag. The deletion is told at most 100 ms after it.
 const RETAG: Duration = Duration::from_millis(70);
-/// The pause between the names that one call deletes.
+/// A deletion is told at the latest this long after its last name went.
+const LATEST: Duration = Duration::from_millis(95);
+/// When a deletion that is not told yet is looked at.
+const LOOKS: [Duration; 6] = [
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(15),
+    Duration::from_millis(30),
+    RETAG,
+    LATEST,
+];
+/// The pause between the records that one client changes.
 const NEXT_NAME: Duration = Duration::from_millis(25);
 /// How long a repair waits for a creation, while the client that deleted natively is still there.
 const RECREATE: Duration = Duration::from_millis(500);
@@ -312,10 +323,13 @@ impl Join {
     }
 
     /// When `tick` has something to do, if nothing else happens before.
-    pub fn deadline(&self) -> Option<Boottime> {
+    pub fn deadline(&self, now: Boottime) -> Option<Boottime> {
         let after = |at: Boottime, wait: Duration| Boottime(at.0 + wait.as_nanos() as u64);
-        let going =
-            self.going.iter().flat_map(|going| going.gone.last()).map(|(_, at)| after(*at, NEXT_NAME));
+        // The request that explains a deletion may be read a moment after the event.
+        let going = self.going.iter().flat_map(|going| going.gone.last()).map(|(_, at)| {
+            let steps = LOOKS.iter().map(|wait| after(*at, *wait));
+            steps.into_iter().find(|step| *step > now).unwrap_or(now)
+        });
         let live = self
             .live
             .iter()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Going, Join, NEXT_NAME, RETAG, remaining};
+use super::{Going, Join, LATEST, RETAG, remaining};
 use crate::{
     incident::{
         Incident, Kind, Orphaned, Outcome,
@@ -11,7 +11,7 @@ use crate::{
     },
     inventory::{self, Inventory, image::ImageRecord},
     probe::record::Boottime,
-    wire::request::Call,
+    wire::request::{Call, Request},
 };
 
 impl Join {
@@ -26,14 +26,16 @@ impl Join {
             let going = &self.going[index];
             let names: Vec<String> = going.gone.iter().map(|(record, _)| record.name.clone()).collect();
             let question = Question::Deleted { id: going.image, names: &names };
-            let asked_of_cri = || {
-                self.book
-                    .knows(&question, last)
-                    .is_some_and(|asked| matches!(asked.request.call, Call::RemoveImage { .. }))
-            };
+            let asked = self.book.knows(&question, last);
             let all = going.image.is_none_or(|id| inventory.names_of(id).is_empty());
-            // Nobody retags through CRI: what it deletes is told when its last name is gone.
-            let due = passed >= RETAG || (passed >= NEXT_NAME || all) && asked_of_cri();
+            let due = passed >= LATEST
+                || match asked.map(|asked| &asked.request) {
+                    // Nobody retags through CRI: what it deletes is told when its last name is gone.
+                    Some(Request { call: Call::RemoveImage { .. }, .. }) => all,
+                    // A client that is still there may delete the other names, or create this one again.
+                    Some(request) => passed >= RETAG && (all || self.book.ended(request.process.key)),
+                    None => passed >= RETAG,
+                };
             if !due {
                 index += 1;
                 continue;
