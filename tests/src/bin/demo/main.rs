@@ -23,6 +23,10 @@ mod stage;
 mod tell;
 
 fn main() -> ExitCode {
+    if std::env::args_os().len() > 1 {
+        eprintln!("demo: it takes no arguments");
+        return ExitCode::from(2);
+    }
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
         let said = info.payload_as_str().unwrap_or("something unexpected");
         eprintln!("\ndemo: this did not go as it must: {said}");

@@ -56,10 +56,19 @@ impl Page {
         }
     }
 
-    /// What a command said, as it is.
+    /// What a command said; what is too long for a line goes on below its last column.
     pub(crate) fn output(&self, output: &str) {
         for line in output.trim_end().lines() {
-            self.line(&format!("   {}", self.short(line)));
+            let line = self.short(line);
+            if line.chars().count() + 3 <= WIDTH {
+                self.line(format!("   {line}").trim_end());
+                continue;
+            }
+            let column = line[..line.floor_char_boundary(WIDTH / 2)].rfind("  ").map_or(0, |at| at + 2);
+            for (number, rest) in self.wrap(&line[column..], 3 + column).iter().enumerate() {
+                let before = if number == 0 { line[..column].to_owned() } else { " ".repeat(column) };
+                self.line(&format!("   {before}{rest}"));
+            }
         }
     }
 

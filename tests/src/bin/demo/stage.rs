@@ -17,13 +17,13 @@ use imgwarden_tests::{
 use crate::{page::Page, tell::text};
 
 /// Protected; its tarball is an OCI layout.
-const WEB: &str = "registry.test/shop/web:1";
+const WEB: &str = "registry.test/web:1";
 /// Protected; its tarball is a docker-archive, compressed by gzip.
-const DB: &str = "registry.test/shop/db:1";
+const DB: &str = "registry.test/db:1";
 /// Protected; its tarball is damaged.
-const MAIL: &str = "registry.test/shop/mail:1";
+const MAIL: &str = "registry.test/mail:1";
 /// Not protected.
-const JOB: &str = "registry.test/batch/job:1";
+const JOB: &str = "registry.test/job:1";
 
 /// The size of each image's own layer, in bytes.
 const LAYER: usize = 3_000_000;
@@ -65,13 +65,13 @@ impl Stage {
         let mail = Archive::write(&archives.join("mail.tar"), &[spec(MAIL)]);
         let job = Archive::write(&containerd.scratch.dir.join("job.tar"), &[spec(JOB)]);
         for (archive, kind) in [
-            (&web, "protected; $NODE/archives/web.tar, an OCI layout"),
-            (&db, "protected; $NODE/archives/db.tar.gz, a docker-archive by skopeo, gzip"),
-            (&mail, "protected; $NODE/archives/mail.tar, with a wrong byte in a layer"),
+            (&web, "protected; an OCI layout, $NODE/archives/web.tar"),
+            (&db, "protected; a docker-archive by skopeo, $NODE/archives/db.tar.gz"),
+            (&mail, "protected; one byte is wrong in $NODE/archives/mail.tar"),
             (&job, "not protected"),
         ] {
             containerd.import(archive);
-            page.field("image", &format!("{:<26} {kind}", archive.image().name));
+            page.field("image", &format!("{:<20}  {kind}", archive.image().name));
         }
         damage::corrupt_last_layer(&mail);
 
@@ -79,7 +79,7 @@ impl Stage {
         page.command("imgwarden run --config $NODE/agent/config.toml");
         let config = format!(
             "[archives]\ndirs = [{archives:?}]\n\
-             [[protect]]\nnames = [\"registry.test/shop/**\"]\npriority = \"high\"\n"
+             [[protect]]\nnames = [\"registry.test/*\"]\nexcept = [\"registry.test/job:*\"]\npriority = \"high\"\n"
         );
         let agent = Agent::start(&config, &containerd);
         let [kept, plain] = [&web, &job].map(|archive| archive.image().clone());
