@@ -22,7 +22,7 @@ pub struct Image {
     /// How many names there are, when `names` was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names_count: Option<u64>,
-    /// Which rule protects it: `sandbox`, `self`, `archives`, or the pattern of a `[[protect]]`.
+    /// Which rule protects it: `sandbox`, `self`, `archives`, or `protect[0]` for the first `[[protect]]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

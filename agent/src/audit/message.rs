@@ -12,6 +12,8 @@ use super::{
 
 /// The longest name or reason in a sentence, in bytes.
 const PART: usize = 200;
+/// The longest reason of a failure, in bytes: it names a digest, a tarball and what is wrong with it.
+const REASON: usize = 600;
 
 impl Body {
     /// The event as one sentence for a person, with what to type next where there is something.
@@ -23,7 +25,7 @@ impl Body {
                     started.hooks.iter().filter(|hook| !hook.attached).map(|hook| part(&hook.name)).collect();
                 let mut text = format!("imgwarden {} started with {}", part(&started.version), part(backend));
                 if !missing.is_empty() {
-                    push(&mut text, format_args!("; not attached: {}", missing.join(", ")));
+                    push(&mut text, format_args!("; not seen: {}", missing.join("; ")));
                 }
                 if started.clean == Some(false) {
                     text.push_str("; the last run did not end in order");
@@ -126,7 +128,8 @@ impl Body {
                 text
             }
             Self::ImageRestoreFailed(failed) => {
-                let mut text = format!("could not restore {}: {}", name(&failed.image), part(&failed.reason));
+                let reason = short(&plain(&failed.reason), REASON);
+                let mut text = format!("could not restore {}: {reason}", name(&failed.image));
                 if let Some(until) = failed.until {
                     push(&mut text, format_args!("; tried again by {:.0}", until.0));
                 }
@@ -270,8 +273,11 @@ fn lost(lost: &Lost) -> String {
     let listed = |blobs: &Vec<BlobSize>| blobs.iter().map(|blob| blob.bytes).sum::<Option<u64>>();
     let size = lost.bytes.or(lost.blobs_bytes).or_else(|| lost.blobs.as_ref().and_then(listed));
     let size = size.map(|size| format!(" ({})", bytes(size))).unwrap_or_default();
-    let s = |count| if count == 1 { "" } else { "s" };
-    format!("lost {blobs} blob{} and {snapshots} snapshot{}{size}", s(blobs), s(snapshots))
+    let counted = [(blobs, "blob"), (snapshots, "snapshot")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" }));
+    format!("lost {}{size}", counted.collect::<Vec<_>>().join(" and "))
 }
 
 fn outcome(repair: &Repair) -> String {
@@ -339,7 +345,7 @@ fn gap(gap: &Gap) -> String {
 
 const fn how(method: Method) -> &'static str {
     match method {
-        Method::Records => "by its records alone",
+        Method::Records => "by creating its records again",
         Method::Lease => "from its lease",
         Method::Shadow => "from its shadow",
         Method::Link => "from its links",

@@ -212,7 +212,7 @@ fn null_and_unknown_causes_are_not_valid() {
 fn messages_are_sentences_that_name_who_and_what() {
     let messages: Vec<String> = examples::all().into_iter().map(|event| event.message).collect();
     let expected = [
-        "imgwarden 0.1.0 started with tracepoint; not attached: io_uring",
+        "imgwarden 0.1.0 started with tracepoint; not seen: io_uring",
         "imgwarden stopped: SIGTERM",
         "put in order after an unclean end: a lease of an unfinished restore was removed",
         "removals were lost in the ring (12)",
@@ -222,7 +222,7 @@ fn messages_are_sentences_that_name_who_and_what() {
         "crictl (root, login alice) deleted docker.io/rancher/mirrored-pause:3.6; to delete it for good: imgwarden release docker.io/rancher/mirrored-pause:3.6",
         "docker.io/rancher/mirrored-pause:3.6: lost 4 blobs and 1 snapshot (301.2 KB); restored from its archive in 412 ms",
         "crictl (root, login alice) deleted 40 images (3.2 GB), 1 of them protected, 1 restored",
-        "crictl (root, login alice) damaged docker.io/rancher/mirrored-pause:3.6: lost 1 blob and 0 snapshots (3.2 KB)",
+        "crictl (root, login alice) damaged docker.io/rancher/mirrored-pause:3.6: lost 1 blob (3.2 KB)",
         "crictl (root, login alice) moved docker.io/library/app:latest from 000000000000 to 111111111111",
         "restored docker.io/rancher/mirrored-pause:3.6 from its archive, 301.2 KB read, usable 412 ms after the deletion",
         "could not restore docker.io/rancher/mirrored-pause:3.6: /images/airgap.tar: layer sha256:0000 has another hash; tried again by 2026-01-02T03:05:05Z",

@@ -56,10 +56,9 @@ fn describe(status: &Status, now: Timestamp) -> String {
         line("", format_args!("not seen: {blind_spot}"));
     }
     line("images", format_args!("{}: {} protected, {} held", counts.images, counts.protected, counts.held));
-    line(
-        "since start",
-        format_args!("{} incidents, {} restored, {} gaps", counts.incidents, counts.restored, counts.gaps),
-    );
+    let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (incidents, gaps) = (counted(counts.incidents, "incident"), counted(counts.gaps, "gap"));
+    line("since start", format_args!("{incidents}, {} restored, {gaps}", counts.restored));
     line("journal", format_args!("{}, event {}", journal.dir.display(), journal.seq));
     if let Some(rss) = rss {
         line("memory", format_args!("{}", HumanBytes(*rss)));
@@ -112,7 +111,7 @@ mod tests {
              sched_process_exec is missing: no BTF\n            \
              not seen: io_uring\n\
              images      12: 5 protected, 4 held\n\
-             since start 3 incidents, 2 restored, 1 gaps\n\
+             since start 3 incidents, 2 restored, 1 gap\n\
              journal     /var/log/imgwarden, event 42\n\
              memory      15.00 MiB\n"
         );

@@ -24,6 +24,8 @@ use crate::audit::{
 
 /// The most lines of a timeline, the line of the folded ones included.
 const LINES: usize = 20;
+/// The most records that are kept for it: some are told by a later one.
+const KEPT: usize = 2 * LINES;
 /// The longest sentence, in bytes.
 const SENTENCE: usize = 240;
 
@@ -75,7 +77,7 @@ pub async fn run_with(dir: &Path, args: Args, global: &Global) -> anyhow::Result
 struct Life {
     /// As the person typed it.
     asked: String,
-    /// The newest records, oldest first; at most [`LINES`].
+    /// The newest records, oldest first; at most [`KEPT`].
     newest: VecDeque<Record>,
     /// How many there are, and when the first one was.
     count: u64,
@@ -100,26 +102,38 @@ impl Life {
             });
             life.count += 1;
             life.newest.push_back(record);
-            if life.newest.len() > LINES {
+            if life.newest.len() > KEPT {
                 life.newest.pop_front();
             }
         }
         Ok(life)
     }
 
+    /// Whether the end of its incident says the same: `restored` is a part of `closed`.
+    fn is_told_later(&self, record: &Record) -> bool {
+        let Some(incident) = record.value.get("incident") else { return false };
+        let closes = |later: &Record| {
+            later.kind() == "incident.closed" && later.value.get("incident") == Some(incident)
+        };
+        record.kind() == "image.restored" && self.newest.iter().any(closes)
+    }
+
     /// The newest records as they stand in the journal.
     fn json(&self) -> String {
-        self.newest.iter().flat_map(|record| [record.text.as_str(), "\n"]).collect()
+        let skipped = self.newest.len().saturating_sub(LINES);
+        self.newest.iter().skip(skipped).flat_map(|record| [record.text.as_str(), "\n"]).collect()
     }
 
     fn text(&self, now: Timestamp) -> String {
         let mut lines = Vec::new();
-        let mut shown: Vec<&Record> = self.newest.iter().collect();
+        let mut shown: Vec<(usize, &Record)> =
+            self.newest.iter().enumerate().filter(|(_, record)| !self.is_told_later(record)).collect();
         // The heading and what to type next are not lines of the timeline; the folded ones are one.
-        if self.count > shown.len() as u64 {
-            shown.remove(0);
-        }
-        let folded = self.count - shown.len() as u64;
+        let all = self.count == self.newest.len() as u64 && shown.len() <= LINES;
+        let room = if all { LINES } else { LINES - 1 };
+        shown.drain(..shown.len().saturating_sub(room));
+        let told = self.newest.len() - shown.first().map_or(0, |(at, _)| *at);
+        let folded = self.count - told as u64;
         lines.push(format!("{}: {} events since {:.0}", plain(&self.asked), self.count, self.first));
         if folded > 0 {
             lines.push(format!(
@@ -128,14 +142,14 @@ impl Life {
                 self.quoted()
             ));
         }
-        for record in &shown {
+        for (_, record) in &shown {
             let time = record.head.time.0;
             let ago = duration(now.duration_since(time).as_millis_f64().max(0.0));
             let event = record.event().ok();
             let sentence = event.as_ref().map_or_else(|| record.kind().to_owned(), sentence);
             lines.push(format!("  {time:.0} {:>8} ago  {}", ago, plain(&short(&sentence, SENTENCE))));
         }
-        lines.push(self.next(shown.last().and_then(|record| record.event().ok()).as_ref()));
+        lines.push(self.next(shown.last().and_then(|(_, record)| record.event().ok()).as_ref()));
         lines.join("\n") + "\n"
     }
 
@@ -202,8 +216,10 @@ mod tests {
     use super::*;
     use crate::{
         audit::{
-            Draft, Image, Journal, Severity, image::Deleted, journal::Options, repair::Hold,
-            repair::HoldChanged,
+            Draft, Image, Journal, Severity,
+            image::{Deleted, Lost},
+            journal::Options,
+            repair::{Closed, Hold, HoldChanged, Method, Restored},
         },
         digest::Digest,
     };
@@ -276,6 +292,45 @@ mod tests {
         assert!(timeline[0].contains("31 older events"), "{text}");
         assert!(timeline[1].contains("2026-01-02T03:31:00Z"), "{text}");
         assert!(text.ends_with("imgwarden plan\n"), "{text}");
+    }
+
+    #[test]
+    fn a_restoration_is_told_once_by_the_end_of_its_incident() {
+        let (_root, mut journal) = journal();
+        let incident = Some(uuid::Uuid::from_u128(7));
+        let restored = Restored {
+            image: image(true),
+            method: Method::Records,
+            bytes_moved: 0,
+            took_ms: 10.0,
+            delete_to_usable_ms: Some(12.0),
+            source: None,
+            verified: None,
+            actor: None,
+            reason: None,
+        };
+        let restored = || Body::ImageRestored(Box::new(restored.clone()));
+        let draft = |time, body| Draft { incident, ..at(time, body) };
+        journal.append(at("2026-01-02T03:00:00Z", restored())).unwrap();
+        journal.append(draft("2026-01-02T03:01:00Z", restored())).unwrap();
+        let open = Life::read(journal.dir(), "rancher/mirrored-pause:3.6").unwrap().unwrap();
+        let now = "2026-01-02T05:04:05Z".parse().unwrap();
+        assert_eq!(open.text(now).matches("restored").count(), 2, "{}", open.text(now));
+        let closed = Closed {
+            image: image(true),
+            actor: None,
+            cause: None,
+            lost: Lost::default(),
+            repair: None,
+            from: None,
+            to: None,
+            burst: None,
+        };
+        journal.append(draft("2026-01-02T03:02:00Z", Body::IncidentClosed(Box::new(closed)))).unwrap();
+        let life = Life::read(journal.dir(), "rancher/mirrored-pause:3.6").unwrap().unwrap();
+        let text = life.text(now);
+        assert_eq!(text.matches("restored").count(), 1, "{text}");
+        assert!(text.contains("03:02:00Z") && text.contains("3 events") && !text.contains("older"), "{text}");
     }
 
     #[tokio::test]

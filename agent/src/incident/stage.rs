@@ -418,5 +418,5 @@ fn image_filesystem(root: &std::path::Path) -> Vec<String> {
         return Vec::new();
     }
     let available = stat.f_bavail * 100 / stat.f_blocks;
-    vec![format!("{available} % of the image file system were available")]
+    vec![format!("{available} % of the image file system was available")]
 }

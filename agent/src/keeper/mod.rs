@@ -292,7 +292,8 @@ impl Keeper {
 
     fn count(&self) {
         let protected = self.kept.values().filter(|kept| kept.selected.is_some()).count();
-        let held = self.kept.values().filter(|kept| kept.holds.values().any(repair::stands)).count();
+        let whole = self.kept.values().filter(|kept| !kept.is_missing());
+        let held = whole.filter(|kept| kept.holds.values().any(repair::stands)).count();
         self.counts.images.store(self.kept.len() as u64, Ordering::Relaxed);
         self.counts.protected.store(protected as u64, Ordering::Relaxed);
         self.counts.held.store(held as u64, Ordering::Relaxed);
