@@ -59,7 +59,16 @@ impl Policy {
         let mut best: Option<Match> = None;
         let mut by_themselves = Vec::new();
         let mut by_their_image = Vec::new();
-        for name in names {
+        let names: Vec<&str> = names.collect();
+        // A name by digest follows the tags of its repository: whoever excepts `base/scratch:*` means it too.
+        let follows = |name: &str| {
+            name.split_once('@').is_some_and(|(repository, _)| {
+                let tag =
+                    |other: &&str| other.strip_prefix(repository).is_some_and(|rest| rest.starts_with(':'));
+                names.iter().any(tag)
+            })
+        };
+        for name in names.iter().copied().filter(|name| !follows(name)) {
             let by_name = name::normalise(name).is_ok_and(|name| self.known.archived_names.contains(&name));
             let facts = |archived| Facts {
                 sandbox: self.known.sandbox.clone(),
@@ -124,4 +133,32 @@ pub(super) fn belongs(name: &str, selected: &Selected, records: &BTreeMap<String
                 .strip_prefix(repository)
                 .is_some_and(|rest| rest.starts_with([':', '@']) || rest.is_empty())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn policy(text: &str) -> Policy {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = Config::load(Some(&file)).unwrap();
+        Policy { rules: Arc::new(Rules::new(&config)), known: Known::default() }
+    }
+
+    fn select(policy: &Policy, names: &[&str]) -> Option<Vec<String>> {
+        policy.select(None, names.iter().copied(), None).map(|selected| selected.names)
+    }
+
+    #[test]
+    fn a_name_by_digest_follows_the_tag_of_its_repository() {
+        let digest = format!("@sha256:{}", "0".repeat(64));
+        let policy = policy("[[protect]]\nnames = [\"r.test/*\"]\nexcept = [\"r.test/job:*\"]\n");
+        let (job, web) = (format!("r.test/job{digest}"), format!("r.test/web{digest}"));
+        assert_eq!(select(&policy, &["r.test/job:1", &job]), None, "excepted by its tag");
+        assert_eq!(select(&policy, &["r.test/web:1", &web]), Some(vec!["r.test/web:1".to_owned()]));
+        assert_eq!(select(&policy, &[&web]), Some(vec![web.clone()]), "alone it stands for itself");
+    }
 }
