@@ -62,6 +62,30 @@ pub struct Asked {
     pub meant: Meant,
     /// When the sender ended.
     gone: Option<Boottime>,
+    /// Something that it meant went or changed since: it may have been the reason, and proves nothing any more.
+    touched: bool,
+}
+
+impl Asked {
+    /// From when on it can't explain anything.
+    fn ends(&self) -> Boottime {
+        let kept = match self.request.call {
+            Call::PullImage { .. } | Call::Transfer { .. } => KEPT_TRANSFER,
+            _ => KEPT,
+        };
+        let end = after(self.request.at, kept);
+        self.gone.map_or(end, |gone| end.min(after(gone, KEPT_AFTER_EXIT)))
+    }
+
+    /// When it is known that its method deletes nothing, if it is followed by nothing.
+    fn proves(&self) -> Option<(Symbol, Boottime)> {
+        match self.request.method {
+            Method::Symbol(symbol) if !self.touched && !self.meant.nothing() => {
+                Some((symbol, after(self.request.at, FOLLOWED_BY_NOTHING)))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What is to be explained.
@@ -114,7 +138,7 @@ pub struct Book {
     /// Senders that ended a short while ago.
     ended: VecDeque<(ProcessKey, Boottime)>,
     /// Symbols whose requests were followed by nothing.
-    innocent: HashSet<Symbol>,
+    innocent: VecDeque<Symbol>,
     /// Requests that were dropped because there were too many.
     forgotten: u64,
 }
@@ -125,7 +149,7 @@ impl Book {
             namespace: namespace.to_owned(),
             asked: VecDeque::new(),
             ended: VecDeque::new(),
-            innocent: HashSet::new(),
+            innocent: VecDeque::new(),
             forgotten: 0,
         }
     }
@@ -149,7 +173,7 @@ impl Book {
             self.asked.pop_front();
             self.forgotten += 1;
         }
-        self.asked.push_back(Asked { request, meant, gone: None });
+        self.asked.push_back(Asked { request, meant, gone: None, touched: false });
     }
 
     /// A name was created at `at`: a request for it that was sent after, but was read before, meant it.
@@ -164,6 +188,14 @@ impl Book {
             {
                 asked.meant = meant.clone();
             }
+        }
+    }
+
+    /// A name of an image went, or points elsewhere: requests that meant it may have been the reason.
+    pub fn touched(&mut self, id: Option<Digest>, name: &str) {
+        for asked in &mut self.asked {
+            asked.touched |=
+                id.is_some_and(|id| asked.meant.ids.contains(&id)) || asked.meant.names.contains(name);
         }
     }
 
@@ -184,37 +216,30 @@ impl Book {
 
     /// When `expire` has something to learn or to drop.
     pub fn deadline(&self) -> Option<Boottime> {
-        let first = self.asked.front()?;
-        let symbolic = self
-            .asked
-            .iter()
-            .find(|asked| matches!(asked.request.method, Method::Symbol(_)))
-            .map(|asked| Boottime(asked.request.at.0 + FOLLOWED_BY_NOTHING.as_nanos() as u64 + 1));
-        let oldest = Boottime(first.request.at.0 + KEPT.as_nanos() as u64 + 1);
-        Some(symbolic.map_or(oldest, |symbolic| symbolic.min(oldest)))
+        let next = |asked: &Asked| match asked.proves() {
+            Some((_, at)) => at.min(asked.ends()),
+            None => asked.ends(),
+        };
+        self.asked.iter().map(next).min()
     }
 
     /// Drops what can't explain anything any more, and learns from what was followed by nothing.
     pub fn expire(&mut self, now: Boottime) {
-        let passed = |from: Boottime| Duration::from_nanos(now.0.saturating_sub(from.0));
         let innocent = &mut self.innocent;
         self.asked.retain(|asked| {
-            let kept = match asked.request.call {
-                Call::PullImage { .. } | Call::Transfer { .. } => KEPT_TRANSFER,
-                _ => KEPT,
-            };
-            if let Method::Symbol(symbol) = asked.request.method
-                && !asked.meant.nothing()
-                && passed(asked.request.at) > FOLLOWED_BY_NOTHING
+            if let Some((symbol, at)) = asked.proves()
+                && at <= now
             {
-                if innocent.len() >= MOST_SYMBOLS {
-                    innocent.clear();
+                if !innocent.contains(&symbol) {
+                    innocent.push_back(symbol);
                 }
-                innocent.insert(symbol);
                 return false;
             }
-            passed(asked.request.at) <= kept && asked.gone.is_none_or(|gone| passed(gone) <= KEPT_AFTER_EXIT)
+            asked.ends() > now
         });
+        while innocent.len() > MOST_SYMBOLS {
+            innocent.pop_front();
+        }
     }
 
     /// Who asked for it? `at` is when it happened. The requests of the answer are used up: what follows needs others.
@@ -228,14 +253,21 @@ impl Book {
             .filter(|(_, fit)| *fit != Fit::No)
             .collect();
         let best = fits.iter().map(|(_, fit)| *fit).max().unwrap_or(Fit::No);
+        // A known call that was followed by nothing for long says little against one of which only the shape is known.
+        let fresh = |index: usize| after(self.asked[index].request.at, FOLLOWED_BY_NOTHING) >= at;
+        let stale = best == Fit::Method
+            && fits.iter().all(|(index, fit)| *fit != Fit::Method || !fresh(*index))
+            && fits.iter().any(|(index, fit)| *fit == Fit::Shape && fresh(*index));
         let chosen: Vec<usize> =
-            fits.into_iter().filter(|(_, fit)| *fit == best).map(|(index, _)| index).collect();
+            fits.into_iter().filter(|(_, fit)| stale || *fit == best).map(|(index, _)| index).collect();
         let senders: HashSet<ProcessKey> =
             chosen.iter().map(|index| self.asked[*index].request.process.key).collect();
         let count = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
         let blame = match (senders.len(), best, chosen.last()) {
-            (1, Fit::Method, Some(last)) => Blame::Seen { asked: Box::new(self.asked[*last].clone()), count },
-            (1, Fit::Shape, Some(last)) => {
+            (1, Fit::Method, Some(last)) if !stale => {
+                Blame::Seen { asked: Box::new(self.asked[*last].clone()), count }
+            }
+            (1, _, Some(last)) if best != Fit::No => {
                 Blame::Inferred { asked: Box::new(self.asked[*last].clone()), count }
             }
             (0, ..) | (_, Fit::No, _) | (_, _, None) => Blame::Nobody,
@@ -257,7 +289,7 @@ impl Book {
     }
 
     fn fit(&self, asked: &Asked, question: &Question<'_>) -> Fit {
-        let Asked { request, meant, gone: _ } = asked;
+        let Asked { request, meant, .. } = asked;
         match question {
             Question::Deleted { id, names } => self.fits_deletion(request, meant, *id, names),
             Question::Changed { name } => self.fits_change(request, meant, name),
@@ -331,6 +363,11 @@ impl Book {
         let elsewhere = matches!(&request.namespace, Header::Known(name) if *name != self.namespace);
         if when && !elsewhere { fit } else { Fit::No }
     }
+}
+
+/// A time and a while.
+fn after(at: Boottime, wait: Duration) -> Boottime {
+    Boottime(at.0.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// What the request's body refers to.

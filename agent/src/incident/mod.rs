@@ -23,6 +23,8 @@ pub mod join;
 pub mod loss;
 pub mod seen;
 pub mod stage;
+#[cfg(test)]
+mod tests;
 
 /// One deletion or one damage, as far as it is known when it is told.
 #[derive(Debug, Clone)]

@@ -311,7 +311,7 @@ impl Stage {
             Change::Created { record, content } => {
                 let resolution = inventory.resolve(&record.name);
                 let meant = Meant { ids: resolution.ids, names: resolution.names };
-                life.join.created(&record, &meant, at, out);
+                life.join.created(&record, &meant, at);
                 life.directories.unknown(&content);
                 self.present(life, &record).await;
             }

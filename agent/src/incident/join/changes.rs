@@ -26,8 +26,14 @@ impl Join {
         let due: Vec<Changed> = self.changed.extract_if(.., due).collect();
         let mut unpinned: Vec<(Changed, Vec<String>)> = Vec::new();
         for changed in due {
-            if changed.before.target.digest != changed.after.target.digest {
-                let blame = self.book.blame(&Question::Changed { name: &changed.after.name }, changed.at);
+            if changed.again || changed.before.target.digest != changed.after.target.digest {
+                let creation = self.book.blame(&Question::Changed { name: &changed.after.name }, changed.at);
+                // The request that deleted it is used up with the one that created it.
+                let names = [changed.before.name.clone()];
+                let blame = match changed.again {
+                    true => self.book.blame(&Question::Deleted { id: None, names: &names }, changed.at),
+                    false => creation,
+                };
                 let actor = cause::request(&blame).map(|(asked, _)| asked.request.process.clone());
                 let Changed { before, after, .. } = changed;
                 out.push(Outcome::Retagged { name: after.name.clone(), before, after, actor });

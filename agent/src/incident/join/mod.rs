@@ -98,6 +98,8 @@ struct Changed {
     after: ImageRecord,
     image: Option<Digest>,
     at: Boottime,
+    /// It was deleted and created again.
+    again: bool,
 }
 
 /// See the module's documentation.
@@ -181,6 +183,7 @@ impl Join {
     pub fn gone(&mut self, record: ImageRecord, content: Option<Arc<Content>>, at: Boottime) {
         let image = content.as_ref().and_then(|content| content.id);
         let target = record.target.digest;
+        self.book.touched(image, &record.name);
         let same = |going: &&mut Going| match (going.image, image) {
             (Some(one), Some(other)) => one == other,
             _ => going.target == target,
@@ -192,7 +195,7 @@ impl Join {
     }
 
     /// A record was created. `meant` is what its name means from now on.
-    pub fn created(&mut self, record: &ImageRecord, meant: &Meant, at: Boottime, out: &mut Vec<Outcome>) {
+    pub fn created(&mut self, record: &ImageRecord, meant: &Meant, at: Boottime) {
         self.book.created(&record.name, at, meant);
         for index in 0..self.going.len() {
             let Some(position) = self.going[index].gone.iter().position(|(gone, _)| gone.name == record.name)
@@ -203,19 +206,15 @@ impl Join {
             if self.going[index].gone.is_empty() {
                 self.going.remove(index);
             }
-            // The request that deleted it is used up, and so is the one that created it.
-            let names = [before.name.clone()];
-            let blame = self.book.blame(&Question::Deleted { id: None, names: &names }, at);
-            self.book.blame(&Question::Changed { name: &record.name }, at);
-            let actor = cause::request(&blame).map(|(asked, _)| asked.request.process.clone());
-            out.push(Outcome::Retagged { name: record.name.clone(), before, after: record.clone(), actor });
+            self.changed.push(Changed { before, after: record.clone(), image: None, at, again: true });
             return;
         }
     }
 
     /// A record's labels or target changed.
     pub fn changed(&mut self, before: ImageRecord, after: ImageRecord, image: Option<Digest>, at: Boottime) {
-        self.changed.push(Changed { before, after, image, at });
+        self.book.touched(image, &after.name);
+        self.changed.push(Changed { before, after, image, at, again: false });
     }
 
     /// containerd's metadata of a blob was deleted in the watched namespace.
