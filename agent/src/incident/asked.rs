@@ -209,6 +209,13 @@ impl Book {
         self.ended.push_back((key, at));
     }
 
+    /// What happened lately was not heard of until now: requests of senders that ended meanwhile may explain it.
+    pub fn heard_again(&mut self, now: Boottime) {
+        for gone in self.asked.iter_mut().filter_map(|asked| asked.gone.as_mut()) {
+            *gone = now;
+        }
+    }
+
     /// Whether a sender's process ended: its connections are closed.
     pub fn ended(&self, key: ProcessKey) -> bool {
         self.ended.iter().any(|(ended, _)| *ended == key)

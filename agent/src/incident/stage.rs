@@ -163,6 +163,7 @@ impl Stage {
             life.join.server(pid);
         }
         let now = crate::probe::now();
+        life.join.heard_again(now);
         let mut out = Vec::new();
         let first = life.inventory.is_none();
         let inventory = match life.inventory.take() {

@@ -153,6 +153,11 @@ impl Join {
         }
     }
 
+    /// containerd can be heard again: what went meanwhile is handed in next.
+    pub fn heard_again(&mut self, now: Boottime) {
+        self.book.heard_again(now);
+    }
+
     /// Which chain a snapshot directory belongs to.
     pub fn number(&mut self, number: u64, chain: Digest) {
         self.numbers.insert(number, chain);
