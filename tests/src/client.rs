@@ -9,6 +9,7 @@
 //! | `status REF` | CRI ImageStatus |
 //! | `pull REF USER PASSWORD` | CRI PullImage with credentials |
 //! | `delete NAME` | containerd Images/Delete |
+//! | `delete-between MIB NAME…` | Content/Write of that much, with Images/Delete of the names in between (tonic only) |
 //! | `delete-create NAME` | Images/Get, Delete, then Create of the same target: a retag |
 
 use std::{

@@ -140,7 +140,8 @@ fn eight_clients_at_once_are_told_apart_and_decoys_are_not_blamed() {
                 Some(actor) => assert_eq!(actor, *owner, "{name} was deleted by {owner}: {event:#}"),
                 None => {
                     let candidates = event["candidates"].as_array().cloned().unwrap_or_default();
-                    let right = candidates.iter().any(|actor| actor["pid"].as_u64() == Some(u64::from(*owner)));
+                    let right =
+                        candidates.iter().any(|actor| actor["pid"].as_u64() == Some(u64::from(*owner)));
                     assert!(right, "{name} was deleted by {owner}: {event:#}");
                 }
             }

@@ -33,6 +33,7 @@ use crate::{
 
 mod answers;
 mod lock;
+mod seeing;
 
 use answers::Agent;
 
@@ -178,7 +179,7 @@ impl Assembly {
         let keeping = tokio::spawn(keeper.run(order_receiver, stop.keeping.clone()));
         // Stays on this task: it is the one that must not wait for others.
         let mut explaining = std::pin::pin!(stage.run(stop.seeing.clone()));
-        let seeing = tokio::spawn(probe.run(recogniser, stop.seeing.clone()));
+        let seeing = seeing::start(probe, recogniser, stop.seeing.clone())?;
         let agent = Arc::new(Agent::new(&config, report, connected, counts, written, orders));
         let control = Control::bind(&config.control.socket).context("run: the control socket")?;
         let serving = tokio::spawn(control.run(Arc::clone(&agent), stop.seeing.clone()));
@@ -194,7 +195,7 @@ impl Assembly {
         };
 
         let mut seeing = seeing;
-        let mut explained = false;
+        let (mut explained, mut seen) = (false, false);
         let why = tokio::select! {
             _ = terminate.recv() => "SIGTERM".to_owned(),
             _ = interrupt.recv() => "SIGINT".to_owned(),
@@ -202,13 +203,20 @@ impl Assembly {
                 explained = true;
                 "the join ended".to_owned()
             }
-            ended = &mut seeing => match ended {
-                Ok(Ok(())) => "the probe ended".to_owned(),
-                Ok(Err(error)) => format!("the probe failed: {error}"),
-                Err(error) => format!("the probe failed: {error}"),
-            },
+            ended = &mut seeing => {
+                seen = true;
+                match ended {
+                    Ok(Ok(())) => "the probe ended".to_owned(),
+                    Ok(Err(error)) => format!("the probe failed: {error}"),
+                    Err(error) => format!("the probe failed: {error}"),
+                }
+            }
         };
         stop.seeing.cancel();
+        if !seen {
+            // Its answer would say nothing that matters now; its end does.
+            drop(seeing.await);
+        }
         // What is being repaired is finished, then the last event is written.
         if !explained {
             explaining.await;

@@ -4,7 +4,8 @@ use std::{env, error::Error, io, path::Path, process::ExitCode};
 
 use containerd_client::{
     services::v1::{
-        CreateImageRequest, DeleteImageRequest, GetImageRequest, Image, images_client::ImagesClient,
+        AbortRequest, CreateImageRequest, DeleteImageRequest, GetImageRequest, Image, WriteAction,
+        WriteContentRequest, content_client::ContentClient, images_client::ImagesClient,
     },
     with_namespace,
 };
@@ -12,8 +13,12 @@ use k8s_cri::v1::{
     AuthConfig, ImageSpec, ImageStatusRequest, PullImageRequest, RemoveImageRequest,
     image_service_client::ImageServiceClient,
 };
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, transport::Channel};
 
+/// The content that is written and thrown away.
+const INGEST: &str = "client-bulk";
 /// The namespace of the native calls.
 const NAMESPACE: &str = "k8s.io";
 
@@ -32,8 +37,11 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let address = arguments.next().ok_or("usage: client SOCKET [--warm-up]")?;
     let channel = containerd_client::connect(Path::new(&address)).await?;
-    let mut client =
-        Client { cri: ImageServiceClient::new(channel.clone()), images: ImagesClient::new(channel) };
+    let mut client = Client {
+        cri: ImageServiceClient::new(channel.clone()),
+        images: ImagesClient::new(channel.clone()),
+        content: ContentClient::new(channel),
+    };
     if arguments.next().as_deref() == Some("--warm-up") {
         let absent = format!("sha256:{}", "0".repeat(64));
         client.remove(&absent).await?;
@@ -52,6 +60,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
 struct Client {
     cri: ImageServiceClient<Channel>,
     images: ImagesClient<Channel>,
+    content: ContentClient<Channel>,
 }
 
 impl Client {
@@ -61,6 +70,7 @@ impl Client {
             ["status", image] => self.status(image).await,
             ["pull", image, user, password] => self.pull(image, user, password).await,
             ["delete", name] => self.delete(name).await,
+            ["delete-between", mebibytes, ref names @ ..] => self.delete_between(mebibytes, names).await,
             ["delete-create", name] => self.delete_create(name).await,
             _ => Err(Status::invalid_argument(format!("no such command: {line}"))),
         }
@@ -86,6 +96,45 @@ impl Client {
     async fn delete(&mut self, name: &str) -> Result<(), Status> {
         let request = DeleteImageRequest { name: name.to_owned(), ..DeleteImageRequest::default() };
         self.images.delete(with_namespace!(request, NAMESPACE)).await.map(drop)
+    }
+
+    /// Writes that many MiB of content, deletes the names one after the other meanwhile, and throws the content away.
+    async fn delete_between(&mut self, mebibytes: &str, names: &[&str]) -> Result<(), Status> {
+        const PART: usize = 1 << 20;
+        let parts: usize = mebibytes.parse().map_err(|_| Status::invalid_argument("not a number of MiB"))?;
+        let every = parts / names.len().max(1);
+        let (parts_in, stream) = mpsc::channel(4);
+        let request = with_namespace!(ReceiverStream::new(stream), NAMESPACE);
+        let mut writing = self.content.clone();
+        let writer = tokio::spawn(async move {
+            let mut answers = writing.write(request).await?.into_inner();
+            while answers.message().await?.is_some() {}
+            Ok::<(), Status>(())
+        });
+        let mut left = names.iter();
+        for part in 0..parts {
+            let message = WriteContentRequest {
+                action: WriteAction::Write.into(),
+                r#ref: INGEST.to_owned(),
+                offset: i64::try_from(part * PART).unwrap_or(i64::MAX),
+                data: vec![b'x'; PART],
+                ..WriteContentRequest::default()
+            };
+            parts_in.send(message).await.map_err(|_| Status::aborted("containerd ended the write"))?;
+            if part % every.max(1) == 0
+                && let Some(name) = left.next()
+            {
+                self.delete(name).await?;
+            }
+        }
+        for name in left {
+            self.delete(name).await?;
+        }
+        drop(parts_in);
+        // A write that ends without a commit leaves its ingest: that is what is wanted here.
+        let _ended = writer.await;
+        let abort = AbortRequest { r#ref: INGEST.to_owned() };
+        self.content.abort(with_namespace!(abort, NAMESPACE)).await.map(drop)
     }
 
     async fn delete_create(&mut self, name: &str) -> Result<(), Status> {
