@@ -134,6 +134,8 @@ fn expect_back(page: &Page, node: &mut Node, image: &Image, kind: &str, count: u
 fn expect_gone(page: &Page, node: &mut Node, image: &Image) {
     let events = nth(node, image, "image.deleted", 1);
     tell::incident(page, &events);
+    let closed = of_type(&events, "incident.closed").next().expect("the incident is closed");
+    assert_eq!(closed["repair"]["outcome"], "not_protected", "{}: {}", image.name, closed["repair"]);
     let mut cri = node.containerd.cri();
     assert!(cri.image_status(&image.name).is_none(), "{} is still there", image.name);
     let left: Vec<&str> =
