@@ -132,12 +132,7 @@ fn expect_back(page: &Page, node: &mut Node, image: &Image, kind: &str, count: u
         restored["took_ms"].as_f64().unwrap_or_else(|| panic!("a repair without its time: {restored}"));
     page.verdict(
         true,
-        &format!(
-            "{} is whole again, usable {} after the deletion (the repair: {})",
-            image.name,
-            duration(usable),
-            duration(took)
-        ),
+        &format!("{} is whole again after {} (the repair: {})", image.name, duration(usable), duration(took)),
     );
 }
 
