@@ -30,7 +30,7 @@ const KEPT: usize = 2 * LINES;
 const LET_GO: &str =
     "to have it stay deleted: add it to defaults.excluded in the config and restart imgwarden";
 /// The longest sentence, in bytes.
-const SENTENCE: usize = 240;
+const SENTENCE: usize = 640;
 
 /// Tells what happened to an image on this node, by whom and why, and what was done about it.
 ///
