@@ -100,9 +100,9 @@ impl Node {
     fn pinned(&self) -> State {
         match self.containerd.version() {
             Version::V1_7 => State::Yes,
-            Version::Debian => State::Ineffective {
-                why: "containerd 1.6.20 is too old: CRI does not report pins".to_owned(),
-            },
+            Version::Debian => {
+                State::Ineffective { why: "containerd 1.6.20 is too old to report pins".to_owned() }
+            }
         }
     }
 

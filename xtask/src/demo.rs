@@ -15,7 +15,7 @@ use crate::{
     lock, paths, setup,
 };
 
-pub(crate) fn run_demo(arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn run_demo() -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("the demo loads eBPF programs and starts containerd: run it as root");
     }
@@ -34,8 +34,7 @@ pub(crate) fn run_demo(arguments: &[String]) -> Result<ExitCode> {
         .args(["build", "--package", "imgwarden-tests", "--bin", "demo"])
         .env(OBJECT, object))?;
     let demo = paths::target()?.join("debug/demo");
-    let played =
-        run_interactive(command(demo).current_dir(root).args(arguments).env("IMGWARDEN_BINARY", agent))?;
+    let played = run_interactive(command(demo).current_dir(root).env("IMGWARDEN_BINARY", agent))?;
     let left = Leftover::find()?;
     if !left.is_empty() {
         eprint!("the demo left behind:\n{left}");

@@ -50,11 +50,7 @@ enum Command {
     /// Run all tests: unit, property, and end to end against a real containerd (as root)
     Test(test::Args),
     /// Watch imgwarden do its whole job against a real containerd (as root)
-    Demo {
-        /// What the demo is started with
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Demo,
     /// Fuzz the parsers of what others send
     Fuzz(fuzz::Args),
 }
@@ -74,7 +70,7 @@ fn main() -> ExitCode {
         Command::Run { arguments } => build::run_agent(&arguments),
         Command::Lint => lint::run_lint(),
         Command::Test(arguments) => test::run_tests(&arguments),
-        Command::Demo { arguments } => demo::run_demo(&arguments),
+        Command::Demo => demo::run_demo(),
         Command::Fuzz(arguments) => fuzz::run_fuzz(&arguments),
     };
     match done {

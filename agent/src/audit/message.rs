@@ -59,19 +59,16 @@ impl Body {
             }
             Self::ImageDeleted(deleted) => {
                 let by = by(deleted.actor.as_ref(), deleted.candidates.as_deref(), Some(&deleted.cause));
-                let image = name(&deleted.image);
                 let partly = deleted.orphaned.as_ref().is_some_and(|orphaned| !orphaned.last_name);
                 let mut text = if partly {
                     let gone = deleted.orphaned.iter().flat_map(|orphaned| &orphaned.names).next();
                     let gone = gone.map_or_else(|| "a name".into(), |gone| part(gone));
                     format!("{by} deleted the name {gone}; the image has others left")
                 } else {
-                    format!("{by} deleted {image}")
+                    format!("{by} deleted {}", name(&deleted.image))
                 };
                 if let Some(would) = &deleted.would {
                     push(&mut text, format_args!("; {}", self::would(would)));
-                } else if deleted.image.protected && !partly {
-                    push(&mut text, format_args!("; to delete it for good: imgwarden release {image}"));
                 }
                 text
             }

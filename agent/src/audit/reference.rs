@@ -219,7 +219,7 @@ fn messages_are_sentences_that_name_who_and_what() {
         "46 records seen, 0 lost, 3 images protected",
         "config applied; changed: protect, mode",
         "config refused, the old one stays: /etc/imgwarden/config.toml:3: unknown key \"backnd\": did you mean \"backend\"?",
-        "crictl (root, login alice) deleted docker.io/rancher/mirrored-pause:3.6; to delete it for good: imgwarden release docker.io/rancher/mirrored-pause:3.6",
+        "crictl (root, login alice) deleted docker.io/rancher/mirrored-pause:3.6",
         "docker.io/rancher/mirrored-pause:3.6: lost 4 blobs and 1 snapshot (301.2 KB); restored from its archive in 412 ms",
         "crictl (root, login alice) deleted 40 images (3.2 GB), 1 of them protected, 1 restored",
         "crictl (root, login alice) damaged docker.io/rancher/mirrored-pause:3.6: lost 1 blob (3.2 KB)",

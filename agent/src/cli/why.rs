@@ -26,8 +26,11 @@ use crate::audit::{
 const LINES: usize = 20;
 /// The most records that are kept for it: some are told by a later one.
 const KEPT: usize = 2 * LINES;
+/// What to do about a protected image that should go.
+const LET_GO: &str =
+    "to have it stay deleted: add it to defaults.excluded in the config and restart imgwarden";
 /// The longest sentence, in bytes.
-const SENTENCE: usize = 240;
+const SENTENCE: usize = 640;
 
 /// Tells what happened to an image on this node, by whom and why, and what was done about it.
 ///
@@ -171,9 +174,9 @@ impl Life {
                     "it is not protected; to see what would be: imgwarden plan".into()
                 }
                 Some(Outcome::Failed | Outcome::Deferred | Outcome::Observed | Outcome::Released) => restore,
-                _ => format!("to delete it for good: imgwarden release {image}"),
+                _ => LET_GO.into(),
             },
-            Some(_) => format!("to delete it for good: imgwarden release {image}"),
+            Some(_) => LET_GO.into(),
             None => format!("all of it: imgwarden events --image {image}"),
         }
     }
@@ -186,9 +189,9 @@ impl Life {
     }
 }
 
-/// The event's own sentence without its advice, and why it happened.
+/// The event's own sentence, and why it happened.
 fn sentence(event: &Event) -> String {
-    let message = event.message.split("; to delete it for good:").next().unwrap_or_default();
+    let message = &event.message;
     let cause = match &event.body {
         Body::ImageDeleted(deleted) => Some(&deleted.cause),
         Body::ImageDamaged(damaged) => damaged.cause.as_ref(),
@@ -196,7 +199,7 @@ fn sentence(event: &Event) -> String {
     };
     match cause.and_then(because) {
         Some(why) => format!("{message} [{why}]"),
-        None => message.to_owned(),
+        None => message.clone(),
     }
 }
 
@@ -274,7 +277,7 @@ mod tests {
              2026-01-02T03:00:00Z      2 h ago  docker.io/rancher/mirrored-pause:3.6 is held by a lease (sandbox)\n  \
              2026-01-02T03:04:05Z      2 h ago  an unknown process deleted docker.io/rancher/mirrored-pause:3.6 \
              [cli, seen]\n\
-             to delete it for good: imgwarden release rancher/mirrored-pause:3.6\n"
+             to have it stay deleted: add it to defaults.excluded in the config and restart imgwarden\n"
         );
     }
 

@@ -16,6 +16,9 @@ pub struct Facts {
     pub archived: bool,
     /// How long ago a container of the image last ran here; zero while one does. Absent: none did.
     pub used_within: Option<Duration>,
+    /// Of an image ID, or a name with a digest: the image's tags that it merely spells otherwise. Where all of these are
+    /// excluded, it is too: nobody writes a pattern for a digest.
+    pub tags: Vec<String>,
 }
 
 /// Why and how a name is protected.
@@ -51,7 +54,7 @@ impl Rules {
     /// highest priority counts; of equals the first: sandbox, self, `[[protect]]` in order, archives.
     pub fn matches(&self, name: &str, facts: &Facts) -> Option<Match> {
         let name = spelt(name);
-        if any(&self.defaults.excluded, &name) {
+        if excludes(&self.defaults.excluded, &name, facts) {
             return None;
         }
         let is = |other: &Option<String>| other.as_ref().is_some_and(|other| spelt(other) == name);
@@ -85,7 +88,12 @@ fn selects(rule: &Protect, name: &str, facts: &Facts) -> bool {
     let Protect { names, except, used, priority: _, holds: _, mode: _ } = rule;
     let named = if names.is_empty() { used.is_some() } else { any(names, name) };
     let recent = used.is_none_or(|limit| facts.used_within.is_some_and(|ago| ago <= limit.get()));
-    named && recent && !any(except, name)
+    named && recent && !excludes(except, name, facts)
+}
+
+fn excludes(patterns: &[Pattern], name: &str, facts: &Facts) -> bool {
+    let tags = &facts.tags;
+    any(patterns, name) || (!tags.is_empty() && tags.iter().all(|tag| any(patterns, &spelt(tag))))
 }
 
 fn any(patterns: &[Pattern], name: &str) -> bool {
@@ -183,6 +191,17 @@ mod tests {
         assert!(rules.matches("nginx", &facts).is_some());
         let names = ["docker.io/rancher/pause:3.5", "quay.io/pause:3.5"];
         assert_eq!(rules.best(names, &facts).map(|found| found.rule).as_deref(), Some("protect[0]"));
+    }
+
+    #[test]
+    fn a_digest_is_excluded_with_its_tags() {
+        let rules = rules("[[protect]]\nnames = [\"quay.io/**\"]\nexcept = [\"quay.io/job:*\"]");
+        let name = format!("quay.io/job@sha256:{}", "0a".repeat(32));
+        let tagged =
+            |tags: &[&str]| Facts { tags: tags.iter().map(|&tag| tag.into()).collect(), ..Facts::default() };
+        assert_eq!(rules.matches(&name, &tagged(&["quay.io/job:1", "quay.io/job:2"])), None);
+        assert!(rules.matches(&name, &tagged(&["quay.io/job:1", "quay.io/web:1"])).is_some());
+        assert!(rules.matches(&name, &tagged(&[])).is_some());
     }
 
     #[test]

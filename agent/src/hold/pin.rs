@@ -61,9 +61,7 @@ pub(super) async fn reported(tools: &Tools, id: Digest) -> Result<State, HoldErr
     }
     let version = version(tools).await?;
     if is_too_old(&version) {
-        return Ok(State::Ineffective {
-            why: format!("containerd {version} is too old: CRI does not report pins"),
-        });
+        return Ok(State::Ineffective { why: format!("containerd {version} is too old to report pins") });
     }
     match status_when(tools, id, LEARNS, |status| status.pinned).await? {
         Some(status) if status.pinned => Ok(State::Yes),

@@ -60,21 +60,14 @@ impl Policy {
         let mut by_themselves = Vec::new();
         let mut by_their_image = Vec::new();
         let names: Vec<&str> = names.collect();
-        // A name by digest follows the tags of its repository: whoever excepts `base/scratch:*` means it too.
-        let follows = |name: &str| {
-            name.split_once('@').is_some_and(|(repository, _)| {
-                let tag =
-                    |other: &&str| other.strip_prefix(repository).is_some_and(|rest| rest.starts_with(':'));
-                names.iter().any(tag)
-            })
-        };
-        for name in names.iter().copied().filter(|name| !follows(name)) {
+        for &name in &names {
             let by_name = name::normalise(name).is_ok_and(|name| self.known.archived_names.contains(&name));
             let facts = |archived| Facts {
                 sandbox: self.known.sandbox.clone(),
                 own: self.known.own.clone(),
                 archived,
                 used_within,
+                tags: tags(name, &names),
             };
             let Some(found) = self.rules.matches(name, &facts(by_id || by_name)) else { continue };
             if by_name || !by_id || self.rules.matches(name, &facts(false)).is_some() {
@@ -91,6 +84,23 @@ impl Policy {
         let names = if by_themselves.is_empty() { by_their_image } else { by_themselves };
         Some(Selected { rule, priority, holds, mode, names })
     }
+}
+
+/// The tags among an image's names that `name` spells otherwise: of an ID all, of a name with a digest those of its
+/// repository.
+fn tags(name: &str, names: &[&str]) -> Vec<String> {
+    let is_id = |name: &str| name.starts_with("sha256:");
+    let repository = match name.split_once('@') {
+        Some((repository, _)) => Some(repository),
+        None if is_id(name) => None,
+        None => return Vec::new(),
+    };
+    let spells = |tag: &&&str| {
+        let same = repository
+            .is_none_or(|repository| tag.strip_prefix(repository).is_some_and(|rest| rest.starts_with(':')));
+        !tag.contains('@') && !is_id(tag) && same
+    };
+    names.iter().filter(spells).map(|&tag| tag.to_owned()).collect()
 }
 
 /// The image as an event names it.
@@ -138,27 +148,37 @@ pub(super) fn belongs(name: &str, selected: &Selected, records: &BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
-    fn policy(text: &str) -> Policy {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        std::fs::write(&file, text).unwrap();
-        let config = Config::load(Some(&file)).unwrap();
-        Policy { rules: Arc::new(Rules::new(&config)), known: Known::default() }
-    }
-
-    fn select(policy: &Policy, names: &[&str]) -> Option<Vec<String>> {
-        policy.select(None, names.iter().copied(), None).map(|selected| selected.names)
-    }
-
+    /// Given an image that an archive has and that `[[protect]]` means by its repository, when each of its tags is
+    /// excluded, then neither its digest nor its ID brings it back in.
     #[test]
-    fn a_name_by_digest_follows_the_tag_of_its_repository() {
-        let digest = format!("@sha256:{}", "0".repeat(64));
-        let policy = policy("[[protect]]\nnames = [\"r.test/*\"]\nexcept = [\"r.test/job:*\"]\n");
-        let (job, web) = (format!("r.test/job{digest}"), format!("r.test/web{digest}"));
-        assert_eq!(select(&policy, &["r.test/job:1", &job]), None, "excepted by its tag");
-        assert_eq!(select(&policy, &["r.test/web:1", &web]), Some(vec!["r.test/web:1".to_owned()]));
-        assert_eq!(select(&policy, &[&web]), Some(vec![web.clone()]), "alone it stands for itself");
+    fn an_excluded_image_has_no_other_way_in() {
+        let digest = Digest::of(b"job");
+        let (tag, by_digest, id) =
+            ("quay.io/job:1", format!("quay.io/job@{digest}"), Digest::of(b"id").to_string());
+        let names = [tag, by_digest.as_str(), id.as_str()];
+        let selected = |config: &str, names: &[&str]| {
+            let known = Known {
+                archived_ids: [Digest::of(b"id")].into(),
+                archived_names: [tag.to_owned()].into(),
+                ..Known::default()
+            };
+            let rules = Arc::new(Rules::new(&toml::from_str(config).unwrap()));
+            let policy = Policy { rules, known };
+            policy.select(Some(Digest::of(b"id")), names.iter().copied(), None).map(|found| found.rule)
+        };
+        let all = "[[protect]]\nnames = [\"**\"]\n";
+        let excluded = "[defaults]\nexcluded = [\"quay.io/job:*\"]\n";
+        assert_eq!(selected(all, &names).as_deref(), Some("protect[0]"));
+        assert_eq!(selected("", &names).as_deref(), Some("archives"));
+        assert_eq!(selected(excluded, &names), None);
+        assert_eq!(selected(&format!("{excluded}{all}"), &names), None);
+        let except =
+            "[defaults]\narchives = false\n[[protect]]\nnames = [\"**\"]\nexcept = [\"quay.io/job:*\"]";
+        assert_eq!(selected(except, &names), None);
+        // A tag that is not excluded still wants the image, and so does a digest that has no tag beside it.
+        let another = [tag, "quay.io/web:1", by_digest.as_str(), id.as_str()];
+        assert_eq!(selected(&format!("{excluded}{all}"), &another).as_deref(), Some("protect[0]"));
+        assert_eq!(selected(except, &[by_digest.as_str()]).as_deref(), Some("protect[0]"));
     }
 }

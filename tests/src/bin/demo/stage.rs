@@ -79,7 +79,7 @@ impl Stage {
         page.command("imgwarden run --config $NODE/agent/config.toml");
         let config = format!(
             "[archives]\ndirs = [{archives:?}]\n\
-             [[protect]]\nnames = [\"registry.test/*\"]\nexcept = [\"registry.test/job:*\"]\npriority = \"high\"\n"
+             [[protect]]\nnames = [{WEB:?}, {DB:?}, {MAIL:?}]\npriority = \"high\"\n"
         );
         let agent = Agent::start(&config, &containerd);
         let [kept, plain] = [&web, &job].map(|archive| archive.image().clone());

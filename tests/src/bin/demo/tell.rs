@@ -1,8 +1,8 @@
-//! Tells an incident from imgwarden's own events: who, why, what was lost, what was done, how fast.
+//! Tells an incident from imgwarden's own events: who, why, what was lost, what was done.
 //!
 //! Every word after a field's name is an event's; a field that an event lacks is said to be unknown.
 
-use imgwarden::audit::message::{bytes, duration};
+use imgwarden::audit::message::bytes;
 use imgwarden_tests::agent::of_type;
 use serde_json::Value;
 
@@ -123,9 +123,6 @@ fn done(page: &Page, restored: &Value) {
     let snapshots = of("snapshots", "snapshots_expected", "snapshots");
     let id = if verified["image_status"] == true { "the right ID" } else { "not the right ID" };
     page.field("verified", &format!("{blobs}, {snapshots}; CRI gives {id}, {pinned}"));
-    let took = restored["took_ms"].as_f64().map_or_else(|| "?".to_owned(), duration);
-    let usable = restored["delete_to_usable_ms"].as_f64().map_or_else(|| "?".to_owned(), duration);
-    page.field("how fast", &format!("usable {usable} after it was deleted, of which the repair took {took}"));
 }
 
 /// `1 blob`, `3 blobs`.
