@@ -1,5 +1,7 @@
 //! Who deleted what, when many do at once: nobody is blamed for what another did.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
