@@ -13,7 +13,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-const LINKER: &str = "bpf-linker-0.13.0/bin/bpf-linker";
+use crate::{
+    command::{command, run},
+    setup,
+};
+
 /// Debian's pair.
 const RUSTC: &str = "/usr/bin/rustc";
 const CARGO: &str = "/usr/bin/cargo";
@@ -33,7 +37,7 @@ const INHERITED: &[&str] = &[
 
 /// Builds the object and gives its path.
 pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
-    let linker = linker()?;
+    let linker = setup::bpf_linker()?;
     let toolchain = Toolchain::find()?;
     let target = root.join("target/bpf");
     let flags = [
@@ -62,25 +66,14 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
     if !object.is_file() {
         bail!("{}: cargo built no object there", object.display());
     }
-    Ok(object)
+    strip(&object)
 }
 
-/// Where the tools that `cargo xtask setup` builds lie.
-fn cache() -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("IMGWARDEN_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("imgwarden")))
-        .or_else(|| set("HOME").map(|dir| dir.join(".cache/imgwarden")))
-}
-
-fn linker() -> anyhow::Result<PathBuf> {
-    let cached = cache().map(|dir| dir.join(LINKER)).filter(|path| path.is_file());
-    cached
-        .or_else(|| {
-            let path = env::var_os("PATH")?;
-            env::split_paths(&path).map(|dir| dir.join("bpf-linker")).find(|path| path.is_file())
-        })
-        .context("bpf-linker is missing: run cargo xtask setup")
+/// A copy without DWARF: bpf-linker needed it to make the BTF, which stays, and nobody reads it after.
+fn strip(object: &Path) -> anyhow::Result<PathBuf> {
+    let stripped = object.with_extension("o");
+    run(command(setup::llvm_strip()).arg("-g").arg("-o").arg(&stripped).arg(object))?;
+    Ok(stripped)
 }
 
 /// A compiler with the sources of its `core`.

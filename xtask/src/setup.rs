@@ -3,9 +3,12 @@
 //! Looks for what a part provides, not for how it was installed; installs what is missing, one line a step. It never
 //! replaces what is there, and stops on a machine without apt with the list of what to install.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{
     command::{command, output},
@@ -96,6 +99,20 @@ pub(crate) fn run(quiet: bool) -> Result<()> {
     let cache = cache()?;
     bpf_linker::setup(&cache, Path::new(LLVM_PREFIX), quiet)?;
     containerd::setup(&cache, quiet)
+}
+
+/// bpf-linker: the one that setup built, else the one on `PATH`.
+pub(crate) fn bpf_linker() -> Result<PathBuf> {
+    let built = bpf_linker::program(&cache()?);
+    if built.is_file() {
+        return Ok(built);
+    }
+    in_path("bpf-linker").context("bpf-linker is missing: run cargo xtask setup")
+}
+
+/// LLVM's strip: binutils' does not know eBPF.
+pub(crate) fn llvm_strip() -> PathBuf {
+    Path::new(LLVM_PREFIX).join("bin/llvm-strip")
 }
 
 /// Installs the packages of these parts.

@@ -5,7 +5,11 @@
 
 use std::{
     io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
     process::{Command, ExitCode, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +21,13 @@ use crate::{
     leftover::Leftover,
     lock, paths, setup,
 };
+
+/// What the unit tests may take, built from nothing on a slow machine.
+const UNIT: Duration = Duration::from_secs(20 * 60);
+/// What the end-to-end tests may take.
+const END_TO_END: Duration = Duration::from_secs(40 * 60);
+/// How long what a test left running may hold the output after the tests have ended.
+const STRAGGLERS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -35,7 +46,16 @@ struct Count {
     ignored: u64,
 }
 
+/// What `cargo xtask test` does. The closing line is printed whatever happens.
 pub(crate) fn run_tests(arguments: &Args) -> Result<ExitCode> {
+    let outcome = run_all(arguments);
+    if outcome.is_err() {
+        println!("0 passed, 1 failed");
+    }
+    outcome
+}
+
+fn run_all(arguments: &Args) -> Result<ExitCode> {
     let Args { all, filter } = arguments;
     if !rustix::process::geteuid().is_root() {
         bail!("the tests load eBPF programs and start containerd: run them as root");
@@ -62,9 +82,9 @@ pub(crate) fn run_tests(arguments: &Args) -> Result<ExitCode> {
         Ok(test)
     };
     let mut count = Count::default();
-    count.add(&mut test(&["imgwarden", "imgwarden-ebpf", "xtask"])?)?;
+    count.add(&mut test(&["imgwarden", "imgwarden-ebpf", "xtask"])?, UNIT)?;
     // One at a time: they measure milliseconds, and share the kernel and the processors.
-    count.add(test(&["imgwarden-tests"])?.arg("--test-threads=1"))?;
+    count.add(test(&["imgwarden-tests"])?.arg("--test-threads=1"), END_TO_END)?;
 
     let left = Leftover::find()?;
     if !left.is_empty() {
@@ -84,19 +104,60 @@ pub(crate) fn run_tests(arguments: &Args) -> Result<ExitCode> {
 }
 
 impl Count {
-    /// Runs `cargo test`, shows what it says, and adds what its programs report.
-    fn add(&mut self, test: &mut Command) -> Result<()> {
+    /// Runs `cargo test`, shows what it says, and adds what its programs report. After `limit` it is ended, with all
+    /// that it started, and counts as failed.
+    fn add(&mut self, test: &mut Command, limit: Duration) -> Result<()> {
         let failed_before = self.failed;
-        let mut child =
-            test.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting cargo test")?;
+        let mut child = test
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("starting cargo test")?;
         let stdout = child.stdout.take().context("cargo test has an output")?;
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.context("reading what cargo test says")?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            self.line(&line);
+        // On a thread of its own: what a test leaves running may hold the output for ever.
+        let (lines, read) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut until = Instant::now() + limit;
+        let mut ended = None;
+        loop {
+            match read.recv_timeout(Duration::from_millis(200)) {
+                Ok(line) => {
+                    println!("{line}");
+                    self.line(&line);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if ended.is_none() {
+                ended = child.try_wait().context("waiting for cargo test")?;
+                if ended.is_some() {
+                    until = Instant::now() + STRAGGLERS;
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
         }
-        let status = child.wait().context("waiting for cargo test")?;
+        let status = match ended {
+            Some(status) => status,
+            None if Instant::now() < until => child.wait().context("waiting for cargo test")?,
+            None => {
+                eprintln!("cargo test: not done after {} minutes, ended", limit.as_secs() / 60);
+                self.failed += 1;
+                let group = rustix::process::Pid::from_child(&child);
+                rustix::process::kill_process_group(group, rustix::process::Signal::KILL)
+                    .context("ending cargo test")?;
+                child.wait().context("waiting for cargo test")?;
+                return Ok(());
+            }
+        };
         if !status.success() && self.failed == failed_before {
             eprintln!("cargo test: {status}, without a failed test: it did not build, or a program died");
             self.failed += 1;

@@ -15,7 +15,7 @@ fn root(cache: &Path) -> PathBuf {
 }
 
 /// The program.
-fn program(cache: &Path) -> PathBuf {
+pub(super) fn program(cache: &Path) -> PathBuf {
     root(cache).join("bin/bpf-linker")
 }
 
