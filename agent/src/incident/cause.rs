@@ -69,7 +69,10 @@ pub fn of_request(blame: &Blame, expiry: Option<&str>, facts: &[String]) -> Caus
             },
         },
     };
-    cause.evidence.extend_from_slice(facts);
+    // How full the disk is explains the kubelet, and nobody who was asked by a person.
+    if !matches!(cause.kind, Kind::Cli | Kind::Client | Kind::Imgwarden) {
+        cause.evidence.extend_from_slice(facts);
+    }
     cause
 }
 

@@ -22,6 +22,8 @@ use crate::{
 
 /// When an image is asked for after it appeared: unpacking may take a while.
 const ATTEMPTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(60)];
+/// Chains that are remembered as known.
+const MOST_KNOWN: usize = 65_536;
 /// Views at a time.
 const SIDE_BY_SIDE: usize = 2;
 
@@ -100,6 +102,9 @@ impl Directories {
     pub(super) async fn learnt(&mut self) -> Vec<Directory> {
         let Some(learnt) = self.tasks.join_next().await else { return std::future::pending().await };
         let directories = learnt.unwrap_or_default();
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
         self.known.extend(directories.iter().map(|directory| directory.chain_id));
         let known = &self.known;
         self.unknown.retain(|_, unknown| unknown.chain.iter().any(|chain| !known.contains(chain)));

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Case, Keeper, Kept, SETTLE, Selected, policy, tell};
+use super::{Case, Keeper, Kept, SETTLE, Selected, policy, tally::Tally, tell};
 use crate::{
     audit::{self, Body, Clock, Draft},
     config::Mode,
@@ -72,7 +72,11 @@ impl Keeper {
             | Outcome::RemovalsFolded { .. }
             | Outcome::DirectoryRemoved { .. }
             | Outcome::BurstClosed { .. } => {
-                if let Some(draft) = tell::apart(&outcome, &clock) {
+                let tally = match &outcome {
+                    Outcome::BurstClosed { burst, .. } => self.tallies.take(*burst),
+                    _ => Tally::default(),
+                };
+                if let Some(draft) = tell::apart(&outcome, tally, &clock) {
                     self.tell(draft).await;
                 }
             }
@@ -116,6 +120,9 @@ impl Keeper {
         let subject = subject(&incident, selected.as_ref());
         let would = observed(selected.as_ref(), "it would have been put back");
         let draft = tell::opened(&incident, subject, clock, would);
+        if selected.is_some() {
+            self.tallies.of(incident.burst).protected += 1;
+        }
         let mut case = Case::new(incident);
         case.repair = match &selected {
             None => Some(Case::ended(audit::repair::Outcome::NotProtected, None)),

@@ -43,6 +43,7 @@ mod outcomes;
 mod policy;
 mod repair;
 mod show;
+mod tally;
 mod tell;
 
 pub use backoff::Copies;
@@ -53,6 +54,7 @@ pub use repair::{Done, Job, RepairError, Tools};
 use case::Case;
 use critical::Quiet;
 use kept::Kept;
+use tally::Tallies;
 
 /// Images that are worked on side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -115,6 +117,8 @@ pub struct Keeper {
     /// By target digest.
     kept: HashMap<Digest, Kept>,
     cases: HashMap<Uuid, Case>,
+    /// What `burst.closed` says of a burst.
+    tallies: Tallies,
     tasks: JoinSet<Done>,
     /// When critical images that are absent are looked for.
     quiet: Quiet,
@@ -131,6 +135,7 @@ impl Keeper {
             counts: Arc::default(),
             kept: HashMap::new(),
             cases: HashMap::new(),
+            tallies: Tallies::default(),
             tasks: JoinSet::new(),
             quiet: Quiet::default(),
             waiting: Vec::new(),

@@ -122,6 +122,9 @@ impl Keeper {
         for id in cases {
             if let Some(case) = self.cases.get_mut(&id) {
                 case.until = case.until.max(at);
+                if repaired.is_some() {
+                    self.tallies.of(case.incident.burst).restored += 1;
+                }
                 case.repair = Some(match &repaired {
                     Some(repaired) => audit::repair::Repair {
                         outcome: audit::repair::Outcome::Restored,

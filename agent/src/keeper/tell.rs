@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use uuid::Uuid;
 
-use super::repair::{Method, Repaired};
+use super::{
+    repair::{Method, Repaired},
+    tally::Tally,
+};
 use crate::{
     audit::{Actor, Body, Cause, Clock, Confidence, Draft, Kind, agent, image, repair},
     config::Hold,
@@ -151,7 +154,7 @@ fn sizes(blobs: &BTreeMap<Digest, u64>) -> (Vec<image::BlobSize>, u64, u64) {
 }
 
 /// Removals and bursts that belong to no single image.
-pub(super) fn apart(outcome: &Outcome, clock: &Clock) -> Option<Draft> {
+pub(super) fn apart(outcome: &Outcome, tally: Tally, clock: &Clock) -> Option<Draft> {
     let removal = |actor: &Arc<Process>| Cause {
         kind: Kind::Unknown,
         tool: None,
@@ -200,8 +203,8 @@ pub(super) fn apart(outcome: &Outcome, clock: &Clock) -> Option<Draft> {
                 actor: Some(self::actor(actor, clock)),
                 cause: None,
                 incidents_count: images.len() as u64,
-                restored_count: 0,
-                protected_count: 0,
+                restored_count: tally.restored,
+                protected_count: tally.protected,
                 images: images
                     .iter()
                     .take(LISTED)
@@ -213,6 +216,16 @@ pub(super) fn apart(outcome: &Outcome, clock: &Clock) -> Option<Draft> {
                 to: clock.at(*to).into(),
             };
             (None, *to, Body::BurstClosed(Box::new(body)))
+        }
+        Outcome::DirectoryRemoved { actor, at } => {
+            let who = self::actor(actor, clock);
+            let why = format!(
+                "{} (pid {}) removed a watched directory: what goes before it is watched again is not seen",
+                who.program(),
+                actor.key.pid
+            );
+            let gap = agent::Gap { why: Some(why), ..agent::Gap::of(agent::GapKind::Removals) };
+            (None, *at, Body::AgentGap(gap))
         }
         _ => return None,
     };

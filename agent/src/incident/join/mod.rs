@@ -59,6 +59,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// How long a closed incident still explains removals: containerd collects late when its database is large.
 const EXPLAINS: Duration = Duration::from_secs(120);
 const MOST_CLOSED: usize = 1024;
+const MOST_NUMBERS: usize = 65_536;
 const MOST_UNEXPLAINED: usize = 16_384;
 
 /// Names of one image that went, not told yet.
@@ -160,6 +161,10 @@ impl Join {
 
     /// Which chain a snapshot directory belongs to.
     pub fn number(&mut self, number: u64, chain: Digest) {
+        if self.numbers.len() >= MOST_NUMBERS {
+            // Far more than a node has images: most are of images that went long ago, and all can be learnt again.
+            self.numbers.clear();
+        }
         self.numbers.insert(number, chain);
     }
 
