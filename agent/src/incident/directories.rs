@@ -1,22 +1,26 @@
 //! Which snapshot directory belongs to which chain ID: learnt while the image is there, since nothing says it after.
 //!
-//! containerd names the directories by number, and tells the numbers only in the mount options of a View. In observe
-//! mode none is made, and a directory that goes is told by its number.
+//! containerd names the directories by number, and tells the numbers only in the mount options of a View. One is made
+//! for a moment, under a lease that ends by itself if the agent is killed meanwhile. In observe mode none is made, and a
+//! directory that goes is told by its number.
 
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
+use super::cause::EXPIRES;
 use crate::{
     containerd::{
-        Client,
+        Client, ContainerdError, leases,
         snapshots::{self, Directory},
     },
     digest::Digest,
-    inventory::image::Content,
+    hold::OWNER,
+    inventory::image::{Content, Labels},
     probe::record::Boottime,
 };
 
@@ -24,6 +28,8 @@ use crate::{
 const ATTEMPTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(60)];
 /// Chains that are remembered as known.
 const MOST_KNOWN: usize = 65_536;
+/// After this, containerd takes a View away that a killed agent left.
+const EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 /// Views at a time.
 const SIDE_BY_SIDE: usize = 2;
 
@@ -87,7 +93,7 @@ impl Directories {
             }
             let (client, snapshotter) = (client.clone(), snapshotter.clone());
             self.tasks.spawn(async move {
-                match snapshots::learn(&client, &snapshotter, &chain).await {
+                match look(&client, &snapshotter, &chain).await {
                     Ok(directories) => directories,
                     Err(error) => {
                         tracing::debug!(%error, "the directories of an image are not known");
@@ -117,4 +123,28 @@ impl Directories {
         }
         self.unknown.values().map(|unknown| unknown.due).min()
     }
+}
+
+/// Makes a View, reads it, and takes it away again.
+async fn look(
+    client: &Client,
+    snapshotter: &str,
+    chain: &[Digest],
+) -> Result<Vec<Directory>, ContainerdError> {
+    let Some(top) = chain.last() else { return Ok(Vec::new()) };
+    let lease = format!("imgwarden-look-{}", &top.to_hex()[..16]);
+    let expiry = Timestamp::now().saturating_add(EXPIRY).unwrap_or(Timestamp::MAX);
+    let labels = Labels::from([
+        (OWNER.0.to_owned(), OWNER.1.to_owned()),
+        (EXPIRES.to_owned(), format!("{expiry:.0}")),
+    ]);
+    leases::create(client, &lease, &labels).await?;
+    let seen = match client.under_lease(&lease) {
+        Ok(leased) => snapshots::guard(&leased, snapshotter, chain).await,
+        Err(error) => Err(error),
+    };
+    let unguarded = snapshots::unguard(client, snapshotter, *top).await;
+    leases::delete(client, &lease, false).await?;
+    unguarded?;
+    seen
 }

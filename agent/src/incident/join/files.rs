@@ -36,7 +36,10 @@ impl Join {
                     fits
                 }
                 (Entry::Snapshot(number), None) => {
-                    let fits = lost.numbers.len() + lost.snapshots.len() < orphaned.snapshots.len();
+                    // Where an image's directories are known, an unknown one is somebody else's.
+                    let known =
+                        || orphaned.snapshots.iter().any(|chain| self.numbers.values().any(|c| c == chain));
+                    let fits = lost.numbers.len() < orphaned.snapshots.len() && !known();
                     if fits && !lost.numbers.contains(&number) {
                         lost.numbers.push(number);
                     }
