@@ -45,7 +45,8 @@ impl Version {
     }
 
     /// A program of this version.
-    fn program(self, name: &str) -> PathBuf {
+    #[must_use]
+    pub fn program(self, name: &str) -> PathBuf {
         let path = self.programs().map_or_else(|| Path::new("/usr/bin").join(name), |dir| dir.join(name));
         assert!(path.exists(), "{} is not there; cargo xtask setup", path.display());
         path

@@ -225,8 +225,12 @@ impl Node {
             std::thread::sleep(Duration::from_millis(20));
         };
         assert_eq!(status.id, image.id);
-        for digest in image.blobs() {
-            assert!(self.containerd.blob(digest).is_file(), "blob {digest} is missing");
+        let blobs: Vec<PathBuf> =
+            image.blobs().into_iter().map(|digest| self.containerd.blob(digest)).collect();
+        let hashes = run(Command::new("sha256sum").args(&blobs), PATIENCE).expect_success("sha256sum");
+        for line in hashes.stdout.lines() {
+            let (hash, path) = line.split_once("  ").expect("sha256sum prints a hash and a path");
+            assert!(path.ends_with(hash), "{path} has the hash {hash}");
         }
         // Names come back one after the other.
         let missing = std::cell::RefCell::new(Vec::new());

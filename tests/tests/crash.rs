@@ -5,11 +5,11 @@
 use std::{thread, time::Duration};
 
 use imgwarden_tests::{
-    agent::of_type,
+    agent::{of_type, summary},
     client::Kind,
     containerd::Version,
     image::{Archive, Spec},
-    node::{KEPT, Node, PATIENCE},
+    node::{KEPT, Node, PATIENCE, PLAIN},
     process::poll,
     runc::run_container,
 };
@@ -114,6 +114,27 @@ fn the_agent_is_killed_while_names_come_back() {
         node.agent.boot();
         expect_right(&mut node);
     }
+}
+
+#[test]
+fn what_went_just_before_the_agent_is_stopped_is_told_with_its_actor() {
+    let mut node = Node::start("stop", Version::V1_7);
+    node.containerd.ctr(&["images", "rm", PLAIN]);
+    node.containerd.ctr(&["images", "rm", KEPT]);
+    assert!(node.agent.stop().success());
+    let events = node.agent.events();
+    for (name, outcome) in [(PLAIN, "not_protected"), (KEPT, "deferred")] {
+        let deleted = of_type(&events, "image.deleted").find(|event| event["image"]["names"][0] == name);
+        let deleted = deleted.unwrap_or_else(|| panic!("{name} is not told: {}", summary(&events)));
+        assert_eq!(deleted["actor"]["comm"], "ctr", "{deleted:#}");
+        assert_eq!(deleted["cause"]["confidence"], "seen", "{deleted:#}");
+        let closed =
+            of_type(&events, "incident.closed").find(|event| event["incident"] == deleted["incident"]);
+        assert_eq!(closed.unwrap()["repair"]["outcome"], outcome);
+    }
+    assert_eq!(events.last().unwrap()["type"], "agent.stopped");
+    node.agent.boot();
+    expect_right(&mut node);
 }
 
 /// What goes while the agent is down is found at its start and comes back.

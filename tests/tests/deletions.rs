@@ -105,6 +105,8 @@ fn a_content_directory_that_a_shell_removes_comes_back_from_the_tarball() {
     let stories = node.incidents_of(&node.kept.id.clone(), "image.damaged", 2);
     node.expect_whole(&node.kept.clone());
     assert_eq!(stories[1][0]["actor"]["comm"], "rm", "{:?}", stories[1][0]);
+    let parent = &stories[0][0]["actor"]["parents"][0];
+    assert_eq!(parent["comm"], "sh", "{parent:#}");
     let mut normaliser = node.normaliser();
     expect_golden("shell-rm-directory", &mut normaliser, &stories[0]);
 }

@@ -30,8 +30,9 @@ fn containerd_said(node: &Node) -> String {
     fs::read_to_string(node.containerd.scratch.log("containerd")).unwrap()
 }
 
-/// Starts a node, lets it come to rest, and watches it do nothing.
-fn expect_quiet(test: &str, config: &str, idle: Duration) {
+/// Starts a node, lets it come to rest, and watches it do nothing. `woken` is how many bytes the agent's threads may
+/// write to wake each other: eight at a time.
+fn expect_quiet(test: &str, config: &str, idle: Duration, woken: u64) {
     let mut node = Node::start_unheld(test, Version::V1_7, config);
     // What an image's directories are is asked again after five seconds, where it was not known at once: at rest is who
     // sent nothing for longer.
@@ -44,9 +45,12 @@ fn expect_quiet(test: &str, config: &str, idle: Duration) {
 
     let (before, heard, used) = (done(&mut node), containerd_said(&node), node.agent.cpu());
     thread::sleep(idle);
-    let (after, heard_after, used) = (done(&mut node), containerd_said(&node), node.agent.cpu() - used);
+    let (mut after, heard_after, used) = (done(&mut node), containerd_said(&node), node.agent.cpu() - used);
     let asked = heard_after.strip_prefix(&heard).unwrap();
     assert_eq!(asked, "", "containerd was asked something in {idle:?} of nothing");
+    if after.sent.saturating_sub(before.sent) <= woken {
+        after.sent = before.sent;
+    }
     assert_eq!(after, before, "in {idle:?} of nothing");
     println!("{test}: {used:?} of processor time in {idle:?}");
     let noise = NOISE * u32::try_from(idle.as_secs()).unwrap();
@@ -55,21 +59,23 @@ fn expect_quiet(test: &str, config: &str, idle: Duration) {
 
 #[test]
 fn nothing_is_done_while_nothing_happens() {
-    expect_quiet("quiet", "", Duration::from_secs(15));
+    expect_quiet("quiet", "", Duration::from_secs(15), 0);
 }
 
 #[test]
 fn an_observer_does_nothing_either() {
-    expect_quiet("quiet-observe", "mode = \"observe\"", Duration::from_secs(15));
+    expect_quiet("quiet-observe", "mode = \"observe\"", Duration::from_secs(15), 0);
 }
 
 #[test]
 fn the_stdout_sink_costs_next_to_nothing() {
-    expect_quiet("quiet-sink", "[[sink]]\ntype = \"stdout\"\n", Duration::from_secs(15));
+    expect_quiet("quiet-sink", "[[sink]]\ntype = \"stdout\"\n", Duration::from_secs(15), 0);
 }
 
 #[test]
 #[ignore = "takes over a minute"]
 fn nothing_is_done_for_longer_than_any_timer() {
-    expect_quiet("quiet-long", "", Duration::from_secs(75));
+    // A minute after the last import the archives are looked at, by another thread: a request to containerd that leaves
+    // no line in its log would take more than these bytes twice over.
+    expect_quiet("quiet-long", "", Duration::from_secs(75), 48);
 }

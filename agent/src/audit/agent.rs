@@ -103,21 +103,18 @@ pub enum GapKind {
     /// Removals that the ring had no room for.
     #[serde(rename = "removals")]
     Removals,
-    /// Runs of a probe that the kernel skipped.
-    #[serde(rename = "probe.missed")]
-    ProbeMissed,
-    /// A hook that isn't attached: what it would have seen.
-    #[serde(rename = "probe.hook")]
-    ProbeHook,
+    /// Programs whose file and arguments could not be noted when they were started: they are missing in actors.
+    #[serde(rename = "execs")]
+    Execs,
     /// Connections or requests that could not be decoded, or for which there was no room.
     #[serde(rename = "requests")]
     Requests,
-    /// containerd's events, while it was unreachable.
+    /// Events of containerd's that could not be understood.
     #[serde(rename = "containerd.events")]
     ContainerdEvents,
-    /// Everything: the agent was down.
-    #[serde(rename = "agent.down")]
-    AgentDown,
+    /// Image names beyond what is kept in mind: their deletion can't be explained.
+    #[serde(rename = "images")]
+    Images,
     /// Events that could not be written.
     #[serde(rename = "journal.failed")]
     JournalFailed,

@@ -200,6 +200,11 @@ pub struct Pin {
     pub image: Image,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
+    /// Everyone who could have done it, when it is not certain who did; at most 20.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<Vec<Actor>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates_count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     /// The label, as `key=value`.

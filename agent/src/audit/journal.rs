@@ -198,6 +198,12 @@ impl Journal {
     /// Appends one event, or leaves everything as it was.
     pub fn try_append(&mut self, draft: &Draft) -> Result<Event, JournalError> {
         self.look()?;
+        self.declare_lost()?;
+        self.write(draft)
+    }
+
+    /// Says how many events could not be written, if there are any.
+    fn declare_lost(&mut self) -> Result<(), JournalError> {
         if let Some(Failed { count, from, to }) = self.failed {
             let gap = Gap {
                 count: Some(count),
@@ -209,7 +215,7 @@ impl Journal {
             self.write(&Draft::now(Body::AgentGap(gap)))?;
             self.failed = None;
         }
-        self.write(draft)
+        Ok(())
     }
 
     /// Counts an event that its teller gives up.
@@ -225,8 +231,11 @@ impl Journal {
         self.active.as_ref().map_or(Ok(()), Active::sync).map_err(|source| self.append_error(source))
     }
 
-    /// Ends in order: the next start knows that nothing was lost.
+    /// Ends in order: the next start knows that nothing was lost. If events were, and that can't be written either, the
+    /// next start finds a journal that was not closed.
     pub fn close(mut self) -> Result<(), JournalError> {
+        self.look()?;
+        self.declare_lost()?;
         self.sync()?;
         self.stream.last = Some(self.seq);
         Ok(self.stream.store(&self.options.state_dir)?)
@@ -314,14 +323,17 @@ impl Journal {
             dir: self.options.dir.clone(),
             source: io::ErrorKind::NotFound.into(),
         })?;
-        let appended = active.append(line).and_then(|()| match self.options.fsync {
-            Fsync::Always => active.sync(),
-            Fsync::Batch => Ok(()),
-        });
+        let appended = active.append(line);
         appended.map_err(|source| self.append_error(source))?;
         self.seq = seq;
         self.prev = Some(hash);
         self.first_here.get_or_insert(seq);
+        if let Fsync::Always = self.options.fsync
+            && let Err(error) = self.sync()
+        {
+            // The record is in the file and has its number: written again, it would break the chain.
+            tracing::error!(%error, "the journal is not on the disk");
+        }
         Ok(())
     }
 

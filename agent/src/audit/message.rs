@@ -137,7 +137,7 @@ impl Body {
                 format!("restoring {} waits{until}: {}", name(&deferred.image), part(&deferred.reason))
             }
             Self::ImageUnpinned(pin) => {
-                let by = by(pin.actor.as_ref(), None, None);
+                let by = by(pin.actor.as_ref(), pin.candidates.as_deref(), None);
                 let mut text = format!("{by} took the pin off {}", many(&pin.image, pin.images_count));
                 if let Some(would) = &pin.would {
                     push(&mut text, format_args!("; {}", self::would(would)));
@@ -320,11 +320,10 @@ fn gap(gap: &Gap) -> String {
         GapKind::Sends => "parts of requests were lost in the ring",
         GapKind::SendsUnreadable => "parts of requests could not be read",
         GapKind::Removals => "removals were lost in the ring",
-        GapKind::ProbeMissed => "runs of a probe were skipped by the kernel",
-        GapKind::ProbeHook => "a hook is not attached",
+        GapKind::Execs => "programs could not be noted when they were started",
         GapKind::Requests => "requests could not be decoded",
-        GapKind::ContainerdEvents => "containerd's events were not received",
-        GapKind::AgentDown => "nothing was seen while the agent was down",
+        GapKind::ContainerdEvents => "containerd's events could not be understood",
+        GapKind::Images => "more image names than are kept in mind",
         GapKind::JournalFailed => "events could not be written to the journal",
         GapKind::JournalRemoved => "the oldest records were removed from the journal",
         GapKind::JournalTorn => "a record was cut off by a crash",

@@ -21,6 +21,8 @@ use super::{chain::Position, reader::Tail};
 const LOOK: Duration = Duration::from_millis(100);
 /// A pipe that polls writable takes this much without blocking (PIPE_BUF).
 const PIECE: usize = 4096;
+/// How long after an error it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long after the stop a slow reader is waited for.
 const PATIENCE: u32 = 20;
 
@@ -44,14 +46,41 @@ pub fn stdout<W: io::Write + AsFd + Send + 'static>(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let cursor = state_dir.join("cursor.stdout");
     let dir = dir.to_owned();
-    thread::Builder::new().name("stdout".into()).spawn(move || pump(&dir, &cursor, last, out, &stop))
+    thread::Builder::new().name("stdout".into()).spawn(move || until_the_end(&dir, &cursor, last, out, &stop))
+}
+
+/// Goes on after every error but a reader that has gone: what could not be read or noted now can be in a moment.
+fn until_the_end<W: io::Write + AsFd>(
+    dir: &Path,
+    cursor: &PathBuf,
+    last: Option<Position>,
+    mut out: W,
+    stop: &CancellationToken,
+) -> io::Result<()> {
+    let mut told = false;
+    loop {
+        match pump(dir, cursor, last, &mut out, stop) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                tracing::warn!("nobody reads stdout any more: the journal has the events");
+                return Err(error);
+            }
+            Err(error) if !stop.is_cancelled() => {
+                if !told {
+                    tracing::warn!(%error, "the stdout sink is held up; it is tried again");
+                    told = true;
+                }
+                thread::sleep(AGAIN);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 fn pump<W: io::Write + AsFd>(
     dir: &Path,
     cursor: &PathBuf,
     last: Option<Position>,
-    mut out: W,
+    out: &mut W,
     stop: &CancellationToken,
 ) -> io::Result<()> {
     let known: Option<Cursor> = fs::read(cursor).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -68,7 +97,7 @@ fn pump<W: io::Write + AsFd>(
             let Ok(record) = line.record else { continue };
             let mut text = record.text.into_bytes();
             text.push(b'\n');
-            if !write(&mut out, &text, stop)? {
+            if !write(out, &text, stop)? {
                 return Ok(());
             }
             done = Some(Cursor { stream: record.head.stream, seq: record.head.seq });

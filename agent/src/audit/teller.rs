@@ -15,7 +15,7 @@ use std::{
 use tokio::{sync::mpsc, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{Draft, Journal, journal::JournalError};
+use super::{Body, Draft, Journal, journal::JournalError};
 
 /// Drafts in the channel.
 const CHANNEL: usize = 1024;
@@ -49,6 +49,10 @@ pub struct Counts {
     pub errors: AtomicU64,
     /// Events given up.
     pub lost: AtomicU64,
+    /// Events that say that something could not be seen or kept.
+    pub gaps: AtomicU64,
+    /// The last record's number.
+    pub seq: AtomicU64,
 }
 
 /// The task that owns the journal.
@@ -62,7 +66,8 @@ pub struct Teller {
 impl Teller {
     pub fn new(journal: Journal) -> (Voice, Self) {
         let (voice, drafts) = mpsc::channel(CHANNEL);
-        (Voice(voice), Self { journal, drafts, counts: Arc::default() })
+        let counts = Counts { seq: journal.head().0.into(), ..Counts::default() };
+        (Voice(voice), Self { journal, drafts, counts: Arc::new(counts) })
     }
 
     /// What it counts, for the metrics.
@@ -122,7 +127,9 @@ fn write(journal: &mut Journal, waiting: &mut VecDeque<Draft>, counts: &Counts) 
         match journal.try_append(draft) {
             Ok(_) => {
                 written += 1;
-                waiting.pop_front();
+                if let Some(Draft { body: Body::AgentGap(_), .. }) = waiting.pop_front() {
+                    counts.gaps.fetch_add(1, Ordering::Relaxed);
+                }
             }
             Err(JournalError::Form { kind, source }) => {
                 // It would be refused for ever.
@@ -140,6 +147,7 @@ fn write(journal: &mut Journal, waiting: &mut VecDeque<Draft>, counts: &Counts) 
         }
     }
     counts.written.fetch_add(written, Ordering::Relaxed);
+    counts.seq.store(journal.head().0, Ordering::Relaxed);
     while waiting.len() > WAITING {
         if let Some(draft) = waiting.pop_front() {
             counts.lost.fetch_add(1, Ordering::Relaxed);

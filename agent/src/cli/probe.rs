@@ -3,9 +3,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
-
-use super::{Exit, Global};
+use super::{Exit, Global, output};
 use crate::probe::{Backend, Hook, Options, Probe, ProbeError, Report, State};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +32,7 @@ pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
         Err(error) => {
             let exit = if error.missing_capability().is_some() { Exit::NotPermitted } else { Exit::Failed };
             if global.json {
-                println!("{}", serde_json::json!({ "error": chain(&error) }));
+                output::json(&serde_json::json!({ "error": chain(&error) }))?;
             } else {
                 eprintln!("{}", chain(&error));
             }
@@ -43,9 +41,9 @@ pub async fn run(args: Args, global: &Global) -> anyhow::Result<Exit> {
     };
     let report = probe.report();
     if global.json {
-        println!("{}", serde_json::to_string_pretty(report).context("the report as JSON")?);
+        output::json(report)?;
     } else {
-        print!("{}", text(report));
+        output::text(&text(report))?;
     }
     let whole = report.hooks.iter().all(Hook::attached);
     Ok(if whole { Exit::Fine } else { Exit::Failed })

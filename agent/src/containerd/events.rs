@@ -137,9 +137,9 @@ impl Events {
         }
     }
 
-    /// How many events were not understood.
-    pub fn unreadable(&self) -> u64 {
-        self.unreadable
+    /// How many events were not understood since the last time that this was asked.
+    pub fn take_unreadable(&mut self) -> u64 {
+        std::mem::take(&mut self.unreadable)
     }
 }
 

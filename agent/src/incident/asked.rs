@@ -301,7 +301,7 @@ impl Book {
             Question::Deleted { id, names } => self.fits_deletion(request, meant, *id, names),
             Question::Changed { name } => self.fits_change(request, meant, name),
             Question::ContentDeleted { digest } => match &request.call {
-                Call::ContentDelete { digest: asked } | Call::ContentUpdate { digest: asked } => {
+                Call::ContentDelete { digest: asked } => {
                     self.here(request, Fit::Method, *asked == digest.to_string())
                 }
                 Call::Opaque(Shape::Name { name }) => {

@@ -33,16 +33,18 @@ pub fn of_request(blame: &Blame, expiry: Option<&str>, facts: &[String]) -> Caus
                     "request seen on containerd's socket from".to_owned()
                 }
             };
-            let evidence = vec![format!("{what} pid {}", asked.request.process.key.pid)];
+            let mut evidence = vec![format!("{what} pid {}", asked.request.process.key.pid)];
+            evidence.extend(claimed(&asked.request.process, tool.as_deref()));
             Cause { kind, tool, confidence: Confidence::Seen, evidence }
         }
         Blame::Inferred { asked, .. } => {
             let (kind, tool) = program(&asked.request.process, None);
-            let evidence = vec![format!(
+            let mut evidence = vec![format!(
                 "pid {} sent a message that names this image, on a connection older than the agent: its method is \
                  not known, and nobody else sent one",
                 asked.request.process.key.pid
             )];
+            evidence.extend(claimed(&asked.request.process, tool.as_deref()));
             Cause { kind, tool, confidence: Confidence::Inferred, evidence }
         }
         Blame::Several { candidates } => {
@@ -126,6 +128,13 @@ fn program(process: &Process, call: Option<&Call>) -> (Kind, Option<String>) {
         };
     }
     (Kind::Client, Some(name.to_owned()))
+}
+
+/// That the tool's name is only what the process says of itself.
+fn claimed(process: &Process, tool: Option<&str>) -> Option<String> {
+    let name = name_of(process).filter(|name| DISTRIBUTIONS.contains(name))?;
+    let tool = tool.filter(|tool| TOOLS.contains(tool))?;
+    Some(format!("its arguments call it {tool}, which {name} is too: the process claims that itself"))
 }
 
 fn name_of(process: &Process) -> Option<&str> {

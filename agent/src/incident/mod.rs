@@ -131,6 +131,8 @@ pub enum Outcome {
     RemovalsFolded { count: u64, actor: Arc<Process>, at: Boottime },
     /// A watched directory went.
     DirectoryRemoved { actor: Arc<Process>, at: Boottime },
+    /// Removals that the kernel could not report: any image may have lost something.
+    RemovalsMissed,
     /// No incident of this actor for ten seconds, after several.
     BurstClosed {
         burst: Uuid,

@@ -14,7 +14,7 @@ use crate::{
         Sink,
         record::{Boottime, Gap, ProcessKey, Record, Removal, Send},
     },
-    wire::{Limits, Wire, request::Request},
+    wire::{Counters, Limits, Wire, request::Request},
 };
 
 /// What was seen, in the order in which it happened.
@@ -28,6 +28,10 @@ pub enum Seen {
     },
     Gap {
         what: Gap,
+        count: u64,
+    },
+    /// Connections or requests that could not be decoded, or for which there was no room.
+    Undecoded {
         count: u64,
     },
     /// Everything before this time was handed over.
@@ -52,13 +56,15 @@ pub struct Recogniser {
     requests: Vec<Request>,
     seen: mpsc::Sender<Seen>,
     dropped: Arc<Dropped>,
+    /// What could not be decoded, as far as it was told.
+    undecoded: u64,
 }
 
 impl Recogniser {
     pub fn new(seen: mpsc::Sender<Seen>) -> (Self, Arc<Dropped>) {
         let dropped = Arc::new(Dropped::default());
         let wire = Wire::new(Limits::default());
-        (Self { wire, requests: Vec::new(), seen, dropped: Arc::clone(&dropped) }, dropped)
+        (Self { wire, requests: Vec::new(), seen, dropped: Arc::clone(&dropped), undecoded: 0 }, dropped)
     }
 
     fn hand_over(&self, seen: Seen) {
@@ -96,6 +102,12 @@ impl Sink for Recogniser {
     }
 
     fn drained(&mut self, at: Boottime) {
+        let Counters { evicted, broken, streams_dropped, .. } = self.wire.counters();
+        let undecoded = evicted + broken + streams_dropped;
+        if undecoded > self.undecoded {
+            self.hand_over(Seen::Undecoded { count: undecoded - self.undecoded });
+            self.undecoded = undecoded;
+        }
         // Only the newest matters: a stage that is behind has enough to read already.
         let _behind = self.seen.try_send(Seen::Drained(at));
     }

@@ -23,9 +23,9 @@ use crate::{
         teller::Voice,
     },
     containerd::{
-        Client, ContainerdError, Cri, Store,
+        Client, ContainerdError, Cri, Store, content,
         events::{self, Event, Events, Kind},
-        introspect,
+        introspect, snapshots,
     },
     hold::{self, HoldError, shadow},
     inventory::{
@@ -42,6 +42,10 @@ const RECONNECT: Duration = Duration::from_millis(250);
 const RECONNECT_AT_MOST: Duration = Duration::from_secs(2);
 /// An event that is handled this long after it was sent is one of a queue.
 const BEHIND: Duration = Duration::from_millis(10);
+/// How long after the stop what was seen may still be explained: containerd's event follows a request in milliseconds.
+const LAST: Duration = Duration::from_millis(200);
+/// Names that were said to be deleted and stand, at most.
+const STANDING: usize = 512;
 /// Behind by that much, no deletion is told before this pause between events: its creation may be the next in the queue.
 const CAUGHT_UP: Duration = Duration::from_millis(20);
 
@@ -97,6 +101,10 @@ struct Life {
     gaps: Vec<(GapKind, u64)>,
     /// How old containerd's last event was when it was handled.
     behind: Duration,
+    /// Names that were said to be deleted and stand: their creation is to come, or the event was forged.
+    standing: Vec<inventory::Gone>,
+    /// The one that CRI unpacks images with.
+    snapshotter: String,
 }
 
 impl Stage {
@@ -108,12 +116,14 @@ impl Stage {
             drained: Boottime::default(),
             gaps: Vec::new(),
             behind: Duration::ZERO,
+            standing: Vec::new(),
+            snapshotter: String::new(),
         };
         let mut wait = RECONNECT;
         let mut told = false;
         loop {
             let connected = tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return self.finish(&mut life, None).await,
                 connected = self.connect(&mut life) => connected,
             };
             match connected {
@@ -122,7 +132,7 @@ impl Stage {
                     let ended = self.follow(&mut life, events, &stop).await;
                     self.connection.send_modify(|connection| connection.connected = false);
                     match ended {
-                        Ok(()) => return,
+                        Ok(events) => return self.finish(&mut life, Some(events)).await,
                         Err(error) => tracing::warn!(%error, "containerd is gone; waiting for it"),
                     }
                 }
@@ -139,12 +149,16 @@ impl Stage {
             let until = tokio::time::Instant::now() + wait;
             // What the kernel sees meanwhile is kept: it explains what the reconnect finds.
             loop {
+                let mut out = Vec::new();
                 tokio::select! {
-                    () = stop.cancelled() => return,
-                    Some(seen) = self.seen.recv() => self.take(&mut life, seen, &mut Vec::new()),
+                    () = stop.cancelled() => return self.finish(&mut life, None).await,
+                    Some(seen) = self.seen.recv() => self.take(&mut life, seen, &mut out),
                     () = tokio::time::sleep_until(until) => break,
                 }
+                self.hand_on(out).await;
             }
+            // Nothing else is due: what containerd did last is explained by the list that the reconnect reads.
+            self.tell_gaps(&mut life).await;
         }
     }
 
@@ -187,6 +201,8 @@ impl Stage {
         let remembered = if first { shadow::remembered(&self.client).await? } else { Vec::new() };
         let tools =
             hold::Tools { client: self.client.clone(), cri, snapshotter: store.snapshotter.clone(), store };
+        life.snapshotter.clone_from(&tools.snapshotter);
+        life.standing.clear();
         life.directories.connected(&tools.client, &tools.snapshotter);
         let known = Known { sandbox: status.sandbox_image, own: self.own_image.clone(), ..Known::default() };
         let tools = Tools { hold: tools, shelf: self.shelf.clone() };
@@ -208,47 +224,91 @@ impl Stage {
             self.order(Order::Remembered { image: image.clone(), moved }).await;
             missed(&mut life.join, &inventory, image, now, &mut out);
         }
+        if inventory.left_out() > 0 {
+            life.gap(GapKind::Images, inventory.left_out() as u64);
+        }
         life.inventory = Some(inventory);
         self.hand_on(out).await;
         Ok(events)
     }
 
-    /// Until the agent stops (`Ok`) or the connection ends.
+    /// Until the agent stops (`Ok`: the events may go on) or the connection ends.
     async fn follow(
         &mut self,
         life: &mut Life,
         mut events: Events,
         stop: &CancellationToken,
-    ) -> Result<(), StageError> {
+    ) -> Result<Events, StageError> {
         loop {
             let mut out = Vec::new();
             let due = life.due();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => return Ok(events),
                 Some(seen) = self.seen.recv() => self.take(life, seen, &mut out),
-                event = events.next() => match event? {
-                    Some(event) => self.event(life, &event, &mut out).await?,
-                    None => return Err(ended(&self.client)),
-                },
+                event = events.next() => {
+                    let unreadable = events.take_unreadable();
+                    if unreadable > 0 {
+                        life.gap(GapKind::ContainerdEvents, unreadable);
+                    }
+                    match event? {
+                        Some(event) => self.event(life, &event, &mut out).await?,
+                        None => return Err(ended(&self.client)),
+                    }
+                }
                 directories = life.directories.learnt() => {
                     for directory in directories {
                         life.join.number(directory.number, directory.chain_id);
                     }
                 }
                 () = tokio::time::sleep(due), if due < Duration::MAX => {
-                    let now = crate::probe::now();
                     life.behind = Duration::ZERO;
-                    if let Some(inventory) = &mut life.inventory {
-                        life.join.tick(now, inventory, &mut out);
-                        inventory.expire(now);
-                    }
-                    self.tell_gaps(life).await;
-                    life.directories.learn(now);
+                    self.tick(life).await;
+                    life.directories.learn(crate::probe::now());
                 }
             }
             self.hand_on(out).await;
         }
+    }
+
+    /// What is due.
+    async fn tick(&mut self, life: &mut Life) {
+        let now = crate::probe::now();
+        let mut out = Vec::new();
+        if let Some(inventory) = &mut life.inventory {
+            life.join.tick(now, inventory, &mut out);
+            inventory.expire(now);
+        }
+        self.hand_on(out).await;
+        self.tell_gaps(life).await;
+    }
+
+    /// The agent stops: what was seen is explained as far as it can be, and told.
+    async fn finish(&mut self, life: &mut Life, mut events: Option<Events>) {
+        let until = tokio::time::Instant::now() + LAST;
+        let mut seeing = true;
+        loop {
+            let mut out = Vec::new();
+            tokio::select! {
+                biased;
+                seen = self.seen.recv(), if seeing => match seen {
+                    Some(seen) => self.take(life, seen, &mut out),
+                    None => seeing = false,
+                },
+                event = next(&mut events) => match event {
+                    // What can't be asked any more is found at the next start.
+                    Some(event) => drop(self.event(life, &event, &mut out).await),
+                    None => events = None,
+                },
+                () = tokio::time::sleep_until(until) => break,
+            }
+            self.hand_on(out).await;
+        }
+        let mut out = Vec::new();
+        let inventory = life.inventory.take().unwrap_or_default();
+        life.join.finish(crate::probe::now(), &inventory, &mut out);
+        self.hand_on(out).await;
+        self.tell_gaps(life).await;
     }
 
     fn take(&mut self, life: &mut Life, seen: Seen, out: &mut Vec<Outcome>) {
@@ -261,11 +321,16 @@ impl Stage {
             Seen::Gap { what, count } => {
                 let what = match what {
                     Gap::Sends => GapKind::Sends,
-                    Gap::Removals => GapKind::Removals,
+                    Gap::Removals => {
+                        out.push(Outcome::RemovalsMissed);
+                        GapKind::Removals
+                    }
                     Gap::Unreadable => GapKind::SendsUnreadable,
+                    Gap::Execs => GapKind::Execs,
                 };
                 life.gap(what, count);
             }
+            Seen::Undecoded { count } => life.gap(GapKind::Requests, count),
             Seen::Drained(at) => life.drained = life.drained.max(at),
         }
         let dropped = self.dropped.take();
@@ -305,9 +370,20 @@ impl Stage {
         }
         life.behind = Duration::from_nanos(crate::probe::now().0.saturating_sub(at.0));
         match change {
-            Change::Deleted(inventory::Gone { at, record, content }) => {
-                life.join.facts(image_filesystem(&self.root));
-                life.join.gone(record, Some(content), at);
+            Change::Deleted(gone) => {
+                life.standing.retain(|other| other.record.name != gone.record.name);
+                if inventory::stands(&self.client, &gone.record).await {
+                    // It was created again since, or never deleted: the event of the creation decides.
+                    inventory.put(gone.record.clone(), Arc::clone(&gone.content), at);
+                    if life.standing.len() >= STANDING {
+                        life.standing.remove(0);
+                    }
+                    life.standing.push(gone);
+                } else {
+                    let inventory::Gone { at, record, content } = gone;
+                    life.join.facts(image_filesystem(&self.root));
+                    life.join.gone(record, Some(content), at);
+                }
             }
             Change::Created { record, content } => {
                 let resolution = inventory.resolve(&record.name);
@@ -317,6 +393,16 @@ impl Stage {
                 self.present(life, &record).await;
             }
             Change::Updated { before, after } => {
+                if let Kind::ImageCreated { .. } = event.kind
+                    && let Some(index) = life.standing.iter().position(|gone| gone.record.name == after.name)
+                {
+                    let gone = life.standing.remove(index);
+                    life.join.gone(gone.record, Some(gone.content), gone.at);
+                    let resolution = inventory.resolve(&after.name);
+                    life.join.created(&after, &Meant { ids: resolution.ids, names: resolution.names }, at);
+                    self.present(life, &after).await;
+                    return Ok(());
+                }
                 let image = inventory.content(after.target.digest).and_then(|content| content.id);
                 life.join.changed(before, after.clone(), image, at);
                 self.present(life, &after).await;
@@ -326,13 +412,30 @@ impl Stage {
                 life.directories.unknown(&content);
                 self.present(life, &after).await;
             }
-            Change::None => match &event.kind {
-                Kind::ContentDeleted { digest } => life.join.content_deleted(*digest, at, inventory, out),
-                Kind::SnapshotRemoved { key, .. } => life.join.snapshot_removed(key, at, inventory, out),
-                _ => {}
-            },
+            Change::None => self.gone_below(life, &event.kind, at, out).await,
         }
         Ok(())
+    }
+
+    /// Content or a snapshot was said to be deleted. Anyone with the socket can forge an event: what is still there was
+    /// not deleted.
+    async fn gone_below(&self, life: &mut Life, kind: &Kind, at: Boottime, out: &mut Vec<Outcome>) {
+        let Some(inventory) = &life.inventory else { return };
+        match kind {
+            Kind::ContentDeleted { digest } => {
+                let standing = content::info(&self.client, *digest).await.is_ok_and(|info| info.is_some());
+                if !standing {
+                    life.join.content_deleted(*digest, at, inventory, out);
+                }
+            }
+            Kind::SnapshotRemoved { key, .. } => {
+                let found = snapshots::stat(&self.client, &life.snapshotter, key).await;
+                if !found.is_ok_and(|found| found.is_some()) {
+                    life.join.snapshot_removed(key, at, inventory, out);
+                }
+            }
+            _ => {}
+        }
     }
 
     async fn present(&self, life: &Life, record: &ImageRecord) {
@@ -404,6 +507,14 @@ fn missed(join: &mut Join, inventory: &Inventory, image: Image, now: Boottime, o
         records.into_iter().filter(|record| inventory.record(&record.name).is_none()).collect();
     if !missing.is_empty() {
         join.missed(missing, content, now, inventory, out);
+    }
+}
+
+/// The next event; waits for ever when there are none to come.
+async fn next(events: &mut Option<Events>) -> Option<Event> {
+    match events {
+        Some(events) => events.next().await.ok().flatten(),
+        None => std::future::pending().await,
     }
 }
 

@@ -14,6 +14,6 @@ pub mod resolve;
 
 pub use memory::{Change, Gone, Inventory, Limits};
 pub use orphans::Orphaned;
-pub use read::{Listing, content, listing, record};
+pub use read::{Listing, content, listing, record, stands};
 pub use relist::{InventoryError, Relisted};
 pub use resolve::Resolution;

@@ -66,6 +66,12 @@ pub async fn record(
     Ok(Some((record, Arc::new(content))))
 }
 
+/// Whether the record is there, with the same target. What containerd doesn't answer is taken as no.
+pub async fn stands(client: &Client, record: &ImageRecord) -> bool {
+    let now = images::get(client, &record.name).await.ok().flatten();
+    now.is_some_and(|now| now.target.digest == record.target.digest)
+}
+
 /// What a target references now, with the blobs' labels as they are now.
 pub async fn content(client: &Client, target: &Descriptor) -> Result<Content, ContainerdError> {
     Walk::new(client, None).content(target).await

@@ -40,7 +40,7 @@ impl Keeper {
             Outcome::Retagged { name, before, after, actor } => {
                 self.retagged(name, &before, after, actor, &clock).await;
             }
-            Outcome::Unpinned { image, names, labels, actor, candidates: _, cause } => {
+            Outcome::Unpinned { image, names, labels, actor, candidates, cause } => {
                 let targets = image.map(|image| self.targets_of(image)).unwrap_or_default();
                 let target = targets.into_iter().find(|target| {
                     self.kept
@@ -54,9 +54,12 @@ impl Keeper {
                 };
                 kept.unpinned.clone_from(&names);
                 let would = observed(kept.selected.as_ref(), "it would have been pinned again");
+                let (candidates, candidates_count) = tell::candidates(&candidates, &clock);
                 let body = Body::ImageUnpinned(Box::new(audit::image::Pin {
                     image: policy::subject(image, names.into_iter(), kept.selected.as_ref()),
                     actor: actor.as_ref().map(|process| tell::actor(process, &clock)),
+                    candidates,
+                    candidates_count,
                     request: None,
                     label: labels.join(", "),
                     why: Some(cause.evidence.join("; ")),
@@ -67,11 +70,16 @@ impl Keeper {
                 self.tell(Draft::now(body)).await;
                 self.look(target, Duration::ZERO);
             }
+            Outcome::RemovalsMissed => self.look_at_all(),
             Outcome::BlobRemoved { .. }
             | Outcome::SnapshotRemoved { .. }
             | Outcome::RemovalsFolded { .. }
             | Outcome::DirectoryRemoved { .. }
             | Outcome::BurstClosed { .. } => {
+                if let Outcome::DirectoryRemoved { .. } = outcome {
+                    // Whole directories can go without any of their files being seen to.
+                    self.look_at_all();
+                }
                 let tally = match &outcome {
                     Outcome::BurstClosed { burst, .. } => self.tallies.take(*burst),
                     _ => Tally::default(),
@@ -80,6 +88,13 @@ impl Keeper {
                     self.tell(draft).await;
                 }
             }
+        }
+    }
+
+    /// Something of any image may be missing.
+    fn look_at_all(&mut self) {
+        for target in self.kept.keys().copied().collect::<Vec<_>>() {
+            self.look(target, SETTLE);
         }
     }
 
@@ -155,7 +170,8 @@ impl Keeper {
             kept.repair = true;
             kept.allowed.push(incident);
             let until = kept.backoff.until(now, self.options.backoff_max);
-            kept.due = Some(until.unwrap_or(now));
+            kept.not_before = until;
+            kept.due = Some(now);
             if let Some(until) = until {
                 let reason = "it keeps being deleted: repairs are delayed, not given up";
                 self.defer(target, reason, until).await;
@@ -201,6 +217,17 @@ impl Keeper {
         let lost = lost.unwrap_or_default();
         self.tell(tell::closed(&incident, &lost, subject, repair, until, &clock)).await;
         self.forget();
+    }
+
+    /// Closes an incident that the agent's end leaves undone.
+    pub(super) async fn leave(&mut self, id: Uuid) {
+        let Some(case) = self.cases.get_mut(&id) else { return };
+        case.lost.get_or_insert_default();
+        case.repair.get_or_insert_with(|| {
+            let reason = "the agent stopped before it; its next start looks again".to_owned();
+            Case::ended(audit::repair::Outcome::Deferred, Some(reason))
+        });
+        self.close(id).await;
     }
 
     /// Images that nobody protects and that have no names left are not kept in mind.

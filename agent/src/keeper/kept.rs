@@ -32,6 +32,8 @@ pub(super) struct Kept {
     pub(super) due: Option<Instant>,
     /// Whether what is missing is to be put back.
     pub(super) repair: bool,
+    /// A repair doesn't begin before this, whatever happens meanwhile.
+    pub(super) not_before: Option<Instant>,
     pub(super) backoff: Backoff,
     /// Failed repairs in a row.
     pub(super) failures: u32,
@@ -71,6 +73,7 @@ impl Kept {
             busy: false,
             due: None,
             repair: false,
+            not_before: None,
             backoff: Backoff::default(),
             failures: 0,
             cases: Vec::new(),
@@ -105,6 +108,12 @@ impl Kept {
     /// Whether something of it waits to be put back.
     pub(super) fn is_missing(&self) -> bool {
         self.repair || !self.allowed.is_empty() || !self.working.is_empty()
+    }
+
+    /// When the next task for it begins.
+    pub(super) fn begins(&self) -> Option<Instant> {
+        let due = self.due?;
+        Some(self.not_before.filter(|_| self.repair).map_or(due, |not_before| due.max(not_before)))
     }
 
     pub(super) fn look(&mut self, after: Duration) {

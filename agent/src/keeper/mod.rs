@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinSet,
+    task::{self, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -60,6 +60,8 @@ use tally::Tallies;
 const SIDE_BY_SIDE: usize = 4;
 /// The pause after a change before an image's holds are looked at: a client that is busy retagging is not disturbed.
 const SETTLE: Duration = Duration::from_millis(150);
+/// How long after the stop what is due is still begun.
+const LAST: Duration = Duration::from_secs(2);
 /// How long a failed repair waits, at first; it doubles.
 const RETRY: Duration = Duration::from_secs(2);
 /// The label that CRI reads.
@@ -120,6 +122,8 @@ pub struct Keeper {
     /// What `burst.closed` says of a burst.
     tallies: Tallies,
     tasks: JoinSet<Done>,
+    /// What each task works on, and whether it repairs.
+    working: HashMap<task::Id, (Digest, bool)>,
     /// When critical images that are absent are looked for.
     quiet: Quiet,
     /// People who wait for an image.
@@ -137,6 +141,7 @@ impl Keeper {
             cases: HashMap::new(),
             tallies: Tallies::default(),
             tasks: JoinSet::new(),
+            working: HashMap::new(),
             quiet: Quiet::default(),
             waiting: Vec::new(),
         }
@@ -155,10 +160,7 @@ impl Keeper {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
-                    Ok(done) => self.done(done).await,
-                    Err(error) => tracing::error!(%error, "a repair ended without an answer"),
-                },
+                Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.ended(done).await,
                 order = orders.recv() => match order {
                     Some(order) => self.take(order).await,
                     None => break,
@@ -166,9 +168,46 @@ impl Keeper {
                 () = tokio::time::sleep_until(next.into()), if next < far() => {}
             }
         }
-        while let Some(done) = self.tasks.join_next().await {
-            if let Ok(done) = done {
+        self.finish(orders).await;
+    }
+
+    /// Takes what was ordered before the stop, ends what was begun, and closes what stays undone.
+    async fn finish(&mut self, mut orders: mpsc::Receiver<Order>) {
+        orders.close();
+        while let Some(order) = orders.recv().await {
+            self.take(order).await;
+        }
+        let until = Instant::now() + LAST;
+        loop {
+            if Instant::now() < until {
+                self.start_due().await;
+            }
+            match self.tasks.join_next_with_id().await {
+                Some(done) => self.ended(done).await,
+                None => break,
+            }
+        }
+        for id in self.cases.keys().copied().collect::<Vec<_>>() {
+            self.leave(id).await;
+        }
+    }
+
+    async fn ended(&mut self, done: Result<(task::Id, Done), task::JoinError>) {
+        match done {
+            Ok((id, done)) => {
+                self.working.remove(&id);
                 self.done(done).await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "a repair ended without an answer; it is tried again");
+                let Some((target, repair)) = self.working.remove(&error.id()) else { return };
+                if let Some(kept) = self.kept.get_mut(&target) {
+                    kept.busy = false;
+                    kept.failures += 1;
+                    let cases = std::mem::take(&mut kept.working);
+                    kept.look(outcomes::retry(kept.failures, self.options.backoff_max));
+                    outcomes::kept_again(Some(kept), &cases, repair);
+                }
             }
         }
     }
@@ -241,8 +280,10 @@ impl Keeper {
         let Some(tools) = self.tools.clone() else { return };
         let now = Instant::now();
         while self.tasks.len() < SIDE_BY_SIDE {
-            let due =
-                self.kept.iter().filter(|(_, kept)| !kept.busy && kept.due.is_some_and(|due| due <= now));
+            let due = self
+                .kept
+                .iter()
+                .filter(|(_, kept)| !kept.busy && kept.begins().is_some_and(|begins| begins <= now));
             let next = due.max_by_key(|(target, kept)| {
                 let priority = kept.selected.as_ref().map_or(Priority::Normal, |selected| selected.priority);
                 (kept.repair, priority, std::cmp::Reverse(**target))
@@ -268,7 +309,8 @@ impl Keeper {
             let unverified = kept.unverified.take();
             let job = Job { image: kept.image(), repair, copies, holds, unverified, let_go };
             let tools = Arc::clone(&tools);
-            self.tasks.spawn(async move { repair::settle(&tools, job).await });
+            let task = self.tasks.spawn(async move { repair::settle(&tools, job).await });
+            self.working.insert(task.id(), (target, repair));
         }
     }
 
@@ -276,7 +318,7 @@ impl Keeper {
         if self.tools.is_none() || self.tasks.len() >= SIDE_BY_SIDE {
             return far();
         }
-        let due = self.kept.values().filter(|kept| !kept.busy).filter_map(|kept| kept.due);
+        let due = self.kept.values().filter(|kept| !kept.busy).filter_map(Kept::begins);
         due.chain(self.quiet.due()).min().unwrap_or_else(far)
     }
 

@@ -222,6 +222,8 @@ pub(super) fn changed_hold(kept: &mut Kept, hold: Hold, taken: &crate::hold::Tak
                 None => image(),
             },
             actor: None,
+            candidates: None,
+            candidates_count: None,
             request: None,
             label: PIN.to_owned(),
             why,

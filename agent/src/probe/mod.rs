@@ -161,10 +161,12 @@ impl Probe {
 
     /// Hands everything to `sink` until `cancel`.
     pub async fn run(self, sink: impl Sink, cancel: CancellationToken) -> Result<(), ProbeError> {
-        let Self { programs, requests, gone, lost, processes, watch, report: _ } = self;
+        let Self { programs, requests, gone, lost, processes, watch, report } = self;
         let requests = ring::readable(requests).map_err(ProbeError::Ring)?;
         let gone = ring::readable(gone).map_err(ProbeError::Ring)?;
-        let done = run::Running::new(requests, gone, lost, processes, watch, sink).run(cancel).await;
+        let ring_bytes = report.request_ring_bytes;
+        let running = run::Running::new(requests, gone, lost, processes, watch, ring_bytes, sink);
+        let done = running.run(cancel).await;
         drop(programs);
         done
     }

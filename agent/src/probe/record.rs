@@ -143,4 +143,6 @@ pub enum Gap {
     Removals,
     /// Parts of sends whose bytes could not be read from the sender's memory.
     Unreadable,
+    /// Programs that could not be noted when they were started.
+    Execs,
 }

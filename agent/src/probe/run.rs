@@ -3,7 +3,7 @@
 //! The removal ring is read first and the request ring up to the removals' times, so that a send that caused a removal
 //! always arrives before it. Sleeps until the kernel wakes it.
 
-use imgwarden_ebpf::{LOST_PATHS, LOST_REMOVALS, LOST_SENDS, LOST_UNREADABLE};
+use imgwarden_ebpf::{LOST_EXECS, LOST_PATHS, LOST_REMOVALS, LOST_SENDS, LOST_UNREADABLE};
 use std::{collections::VecDeque, sync::Arc};
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
@@ -22,8 +22,11 @@ use super::{
     watch::{INTERVAL, Watch},
 };
 
-/// Sends that are handed on before others of the runtime get their turn.
-const TURN: usize = 512;
+/// The share of the request ring that is handed on in one turn. What was sent after a loss lies a whole ring behind what
+/// was sent before it: so the loss is told, at the next turn, before anything that came after it.
+const TURN: usize = 2;
+/// What a record takes in the ring beside its bytes.
+const RECORD: usize = 8;
 /// A record's time is taken some microseconds before the ring has it.
 const IN_FLIGHT: u64 = 1_000_000;
 
@@ -44,6 +47,8 @@ pub(super) struct Running<S> {
     processes: Processes,
     watch: Watch,
     pending: VecDeque<Gone>,
+    /// Bytes of the request ring that are handed on in one turn.
+    turn: usize,
     sink: S,
 }
 
@@ -54,6 +59,7 @@ impl<S: Sink> Running<S> {
         lost: PerCpuArray<MapData, u64>,
         processes: Processes,
         watch: Watch,
+        ring_bytes: u32,
         sink: S,
     ) -> Self {
         let told = vec![
@@ -61,8 +67,10 @@ impl<S: Sink> Running<S> {
             (LOST_REMOVALS, Gap::Removals, 0),
             (LOST_PATHS, Gap::Removals, 0),
             (LOST_UNREADABLE, Gap::Unreadable, 0),
+            (LOST_EXECS, Gap::Execs, 0),
         ];
-        Self { requests, gone, lost, told, processes, watch, pending: VecDeque::new(), sink }
+        let turn = ring_bytes as usize / TURN;
+        Self { requests, gone, lost, told, processes, watch, pending: VecDeque::new(), turn, sink }
     }
 
     pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), ProbeError> {
@@ -102,18 +110,21 @@ impl<S: Sink> Running<S> {
 
     /// Hands on what the rings hold; false when there is more.
     fn drain(&mut self) -> Result<bool, ProbeError> {
-        let Self { requests, gone, lost, told, processes, watch, pending, sink } = self;
+        self.tell_losses()?;
+        let Self { requests, gone, processes, watch, pending, turn, sink, .. } = self;
         let began = now();
         while let Some(item) = gone.get_mut().next() {
             pending.extend(ring::gone(&item));
         }
         let mut empty = false;
         let mut moved = false;
-        for _ in 0..TURN {
+        let mut taken = 0;
+        while taken < *turn {
             let Some(item) = requests.get_mut().next() else {
                 empty = true;
                 break;
             };
+            taken += item.len() + RECORD;
             let Some(part) = ring::part(&item) else { continue };
             while pending.front().is_some_and(|gone| gone.at() < part.head.at)
                 && let Some(gone) = pending.pop_front()
@@ -127,6 +138,19 @@ impl<S: Sink> Running<S> {
                 moved |= deliver(gone, processes, watch, sink);
             }
         }
+        if moved {
+            watch.refresh()?;
+        }
+        if empty {
+            self.tell_losses()?;
+            self.sink.drained(Boottime(began.0.saturating_sub(IN_FLIGHT)));
+        }
+        Ok(empty)
+    }
+
+    /// Hands on what the kernel counted as lost since the last time.
+    fn tell_losses(&mut self) -> Result<(), ProbeError> {
+        let Self { lost, told, sink, .. } = self;
         for (slot, what, before) in told {
             let counts = lost.get(slot, 0).map_err(|source| ProbeError::Map { name: "LOST", source })?;
             let count: u64 = counts.iter().sum();
@@ -135,13 +159,7 @@ impl<S: Sink> Running<S> {
                 *before = count;
             }
         }
-        if moved {
-            watch.refresh()?;
-        }
-        if empty {
-            sink.drained(Boottime(began.0.saturating_sub(IN_FLIGHT)));
-        }
-        Ok(empty)
+        Ok(())
     }
 }
 

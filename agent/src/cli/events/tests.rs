@@ -21,8 +21,20 @@ fn journal() -> (tempfile::TempDir, Journal) {
 fn pin(name: &str, id: Digest) -> Body {
     let image = Image { id: Some(id), names: vec![name.into()], protected: true, ..Image::default() };
     let label = "io.cri-containerd.pinned=pinned".into();
-    let (actor, request, why, images, images_count, would) = (None, None, None, None, None, None);
-    Body::ImageUnpinned(Box::new(Pin { image, actor, request, label, why, images, images_count, would }))
+    let (actor, candidates, candidates_count, request) = (None, None, None, None);
+    let (why, images, images_count, would) = (None, None, None, None);
+    Body::ImageUnpinned(Box::new(Pin {
+        image,
+        actor,
+        candidates,
+        candidates_count,
+        request,
+        label,
+        why,
+        images,
+        images_count,
+        would,
+    }))
 }
 
 fn printed(journal: &Journal, args: &Args, json: bool) -> String {

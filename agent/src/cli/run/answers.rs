@@ -101,11 +101,11 @@ impl Answers for Agent {
                 held: held.load(Ordering::Relaxed),
                 incidents: incidents.load(Ordering::Relaxed),
                 restored: restored.load(Ordering::Relaxed),
-                gaps: self.written.lost.load(Ordering::Relaxed),
+                gaps: self.written.gaps.load(Ordering::Relaxed),
             },
             journal: JournalStatus {
                 dir: self.journal.clone(),
-                seq: self.written.written.load(Ordering::Relaxed),
+                seq: self.written.seq.load(Ordering::Relaxed),
             },
             rss: resident(),
         }

@@ -58,6 +58,8 @@ const RECREATE: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(3);
 /// How long a closed incident still explains removals: containerd collects late when its database is large.
 const EXPLAINS: Duration = Duration::from_secs(120);
+/// Longer than anything waits to be told.
+const FINISHES: Duration = Duration::from_secs(1);
 const MOST_CLOSED: usize = 1024;
 const MOST_NUMBERS: usize = 65_536;
 const MOST_UNEXPLAINED: usize = 16_384;
@@ -327,6 +329,24 @@ impl Join {
         self.book.expire(now);
         self.bursts.expire(now, out);
         for (actor, count) in self.folder.over(now) {
+            out.push(Outcome::RemovalsFolded { count, actor, at: now });
+        }
+    }
+
+    /// Nothing more is to come: what waits to be explained is told as it is, and every incident is closed. Nothing is
+    /// allowed to be repaired by it: that a pause is cut short says nothing about who would create a name again.
+    pub fn finish(&mut self, now: Boottime, inventory: &Inventory, out: &mut Vec<Outcome>) {
+        let late = Boottime(now.0.saturating_add(FINISHES.as_nanos() as u64));
+        self.tell_changes(late, out);
+        self.tell_deletions(late, inventory, out);
+        self.explain(late, inventory, out);
+        self.tell_damage(late, inventory, out);
+        for Live { incident, lost, .. } in std::mem::take(&mut self.live) {
+            out.push(Outcome::Closed { incident: incident.id, lost });
+        }
+        let over = Boottime(u64::MAX);
+        self.bursts.expire(over, out);
+        for (actor, count) in self.folder.over(over) {
             out.push(Outcome::RemovalsFolded { count, actor, at: now });
         }
     }
