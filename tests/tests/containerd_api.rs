@@ -117,7 +117,7 @@ fn the_inventory_follows_containerd() {
                 }
                 changes.push((event.clone(), inventory.apply(&client, &event, Boottime(1)).await.unwrap()));
             }
-            assert_eq!(events.unreadable(), 0, "{changes:?}");
+            assert_eq!(events.take_unreadable(), 0, "{changes:?}");
             assert_eq!(inventory.records().count(), 0, "{changes:?}");
             let late = inventory.resolve(&image.id);
             assert!(late.names.is_superset(&images_before.names) && late.ids == [id].into(), "{late:?}");

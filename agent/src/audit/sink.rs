@@ -139,7 +139,10 @@ fn write<W: io::Write + AsFd>(out: &mut W, text: &[u8], stop: &CancellationToken
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
+    use std::{
+        collections::BTreeSet,
+        io::{BufRead, BufReader},
+    };
 
     use super::*;
     use crate::audit::{
@@ -150,6 +153,10 @@ mod tests {
 
     fn told(journal: &mut Journal, why: &str) {
         journal.append(Draft::now(Body::AgentStopped(Stopped { why: why.into() }))).unwrap();
+    }
+
+    fn seq(line: &str) -> Option<u64> {
+        serde_json::from_str::<serde_json::Value>(line).ok()?["seq"].as_u64()
     }
 
     #[test]
@@ -172,15 +179,18 @@ mod tests {
         thread::sleep(Duration::from_millis(300));
         stop.cancel();
         sink.join().unwrap().unwrap();
-        drop(reader);
+        // What the pipe had room for; its last line may be cut.
+        let mut seen: BTreeSet<u64> =
+            reader.lines().map(Result::unwrap).filter_map(|line| seq(&line)).collect();
 
         let stop = CancellationToken::new();
         let (reader, writer) = io::pipe().unwrap();
         let sink = stdout(&options.dir, &options.state_dir, last, writer, stop.clone()).unwrap();
-        let rest = thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).count());
-        thread::sleep(Duration::from_millis(300));
+        let rest =
+            thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
         stop.cancel();
         sink.join().unwrap().unwrap();
-        assert!(rest.join().unwrap() >= 300);
+        seen.extend(rest.join().unwrap().iter().map(|line| seq(line).unwrap()));
+        assert_eq!(seen, (2..=301).collect());
     }
 }

@@ -24,7 +24,8 @@ use crate::{
 
 impl Keeper {
     pub(super) async fn done(&mut self, done: Done) {
-        let Done { target, holds, repair, faults, unverified, dropped, unheld, result, took, at } = done;
+        let Done { target, holds, repair, faults, unverified, let_go, dropped, unheld, result, took, at } =
+            done;
         let Some(kept) = self.kept.get_mut(&target) else { return };
         kept.busy = false;
         kept.unverified = unverified;
@@ -40,7 +41,9 @@ impl Keeper {
         for draft in drafts {
             self.tell(draft).await;
         }
-        self.let_gone(target, &dropped, unheld.is_some()).await;
+        if let_go {
+            self.let_gone(target, &dropped, unheld.is_some()).await;
+        }
         match result {
             Ok(repaired) => {
                 let Some(kept) = self.kept.get_mut(&target) else { return };

@@ -55,6 +55,8 @@ pub struct Done {
     pub faults: BTreeMap<Digest, u64>,
     /// What was put back and could not be verified.
     pub unverified: Option<Put>,
+    /// Whether the holds were to go.
+    pub let_go: bool,
     /// Holds that were let go.
     pub dropped: Vec<Hold>,
     /// Why a hold could not be looked at, or let go; the repair may have gone well all the same.
@@ -132,6 +134,7 @@ pub(super) async fn settle(tools: &Tools, job: Job) -> Done {
         repair: job.repair,
         faults: BTreeMap::new(),
         unverified: job.unverified.clone(),
+        let_go: job.let_go,
         dropped: Vec::new(),
         unheld: None,
         result: Ok(None),
