@@ -44,6 +44,12 @@ const RECONNECT_AT_MOST: Duration = Duration::from_secs(2);
 const BEHIND: Duration = Duration::from_millis(10);
 /// How long after the stop what was seen may still be explained: containerd's event follows a request in milliseconds.
 const LAST: Duration = Duration::from_millis(200);
+/// The least time between two looks at what is due.
+const TICK: Duration = Duration::from_millis(1);
+/// How long gaps are collected before they are told.
+const GAPS: Duration = Duration::from_millis(100);
+/// The most that is taken of what is there already, before what is due is done.
+const AT_ONCE: usize = 4096;
 /// Names that were said to be deleted and stand, at most.
 const STANDING: usize = 512;
 /// Behind by that much, no deletion is told before this pause between events: its creation may be the next in the queue.
@@ -96,8 +102,14 @@ struct Life {
     join: Join,
     inventory: Option<Inventory>,
     directories: Directories,
-    /// The last time everything that the kernel had seen was handed over.
-    drained: Boottime,
+    /// When containerd's last event was handled.
+    heard: Boottime,
+    /// When what was due was last done.
+    ticked: Boottime,
+    /// When something is due next, as far as that was known the last time that it was asked.
+    next: Option<Boottime>,
+    /// Since when there are gaps to be told.
+    gap_at: Option<Boottime>,
     gaps: Vec<(GapKind, u64)>,
     /// How old containerd's last event was when it was handled.
     behind: Duration,
@@ -113,7 +125,10 @@ impl Stage {
             join: Join::new(self.client.namespace(), std::process::id()),
             inventory: None,
             directories: Directories::new(!self.observe),
-            drained: Boottime::default(),
+            heard: Boottime::default(),
+            ticked: Boottime::default(),
+            next: None,
+            gap_at: None,
             gaps: Vec::new(),
             behind: Duration::ZERO,
             standing: Vec::new(),
@@ -241,33 +256,71 @@ impl Stage {
     ) -> Result<Events, StageError> {
         loop {
             let mut out = Vec::new();
-            let due = life.due();
+            let mut due = life.due();
+            if due.is_zero() {
+                // A busy socket brings something all the time: what is due is not to wait for a pause in that.
+                self.catch_up(life, &mut events, &mut out).await?;
+                self.hand_on(std::mem::take(&mut out)).await;
+                due = life.due();
+                if due.is_zero() {
+                    self.tick(life).await;
+                    life.directories.learn(crate::probe::now());
+                    life.ticked();
+                    continue;
+                }
+            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(events),
                 Some(seen) = self.seen.recv() => self.take(life, seen, &mut out),
-                event = events.next() => {
-                    let unreadable = events.take_unreadable();
-                    if unreadable > 0 {
-                        life.gap(GapKind::ContainerdEvents, unreadable);
-                    }
-                    match event? {
-                        Some(event) => self.event(life, &event, &mut out).await?,
-                        None => return Err(ended(&self.client)),
-                    }
-                }
+                event = events.next() => self.heard(life, event, &mut events, &mut out).await?,
                 directories = life.directories.learnt() => {
                     for directory in directories {
                         life.join.number(directory.number, directory.chain_id);
                     }
                 }
-                () = tokio::time::sleep(due), if due < Duration::MAX => {
-                    life.behind = Duration::ZERO;
-                    self.tick(life).await;
-                    life.directories.learn(crate::probe::now());
-                }
+                () = tokio::time::sleep(due), if due < Duration::MAX => {}
             }
             self.hand_on(out).await;
+        }
+    }
+
+    /// Takes what is already there.
+    async fn catch_up(
+        &mut self,
+        life: &mut Life,
+        events: &mut Events,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), StageError> {
+        for _ in 0..AT_ONCE {
+            let Ok(seen) = self.seen.try_recv() else { break };
+            self.take(life, seen, out);
+        }
+        for _ in 0..AT_ONCE {
+            tokio::select! {
+                biased;
+                event = events.next() => self.heard(life, event, events, out).await?,
+                () = std::future::ready(()) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// One of containerd's events, or its end.
+    async fn heard(
+        &mut self,
+        life: &mut Life,
+        event: Result<Option<Event>, ContainerdError>,
+        events: &mut Events,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), StageError> {
+        let unreadable = events.take_unreadable();
+        if unreadable > 0 {
+            life.gap(GapKind::ContainerdEvents, unreadable);
+        }
+        match event? {
+            Some(event) => self.event(life, &event, out).await,
+            None => Err(ended(&self.client)),
         }
     }
 
@@ -331,7 +384,6 @@ impl Stage {
                 life.gap(what, count);
             }
             Seen::Undecoded { count } => life.gap(GapKind::Requests, count),
-            Seen::Drained(at) => life.drained = life.drained.max(at),
         }
         let dropped = self.dropped.take();
         if dropped > 0 {
@@ -368,7 +420,8 @@ impl Stage {
                 change = inventory.put(gone.record, gone.content, at);
             }
         }
-        life.behind = Duration::from_nanos(crate::probe::now().0.saturating_sub(at.0));
+        life.heard = crate::probe::now();
+        life.behind = Duration::from_nanos(life.heard.0.saturating_sub(at.0));
         match change {
             Change::Deleted(gone) => {
                 life.standing.retain(|other| other.record.name != gone.record.name);
@@ -464,6 +517,7 @@ impl Stage {
     }
 
     async fn tell_gaps(&self, life: &mut Life) {
+        life.gap_at = None;
         for (what, count) in life.gaps.drain(..) {
             let gap =
                 agent::Gap { count: Some(count), to: Some(Timestamp::now().into()), ..agent::Gap::of(what) };
@@ -479,19 +533,29 @@ impl Stage {
 }
 
 impl Life {
-    /// How long nothing has to be done if nothing happens.
-    fn due(&self) -> Duration {
+    /// How long nothing has to be done if nothing happens; zero: something is due.
+    fn due(&mut self) -> Duration {
         let now = crate::probe::now();
-        let gaps = (!self.gaps.is_empty()).then_some(Boottime(now.0 + 100_000_000));
-        let due = [self.join.deadline(now), self.directories.deadline(), gaps].into_iter().flatten().min();
-        let least = if self.behind > BEHIND { CAUGHT_UP } else { Duration::from_millis(1) };
-        due.map_or(Duration::MAX, |due| {
-            // A deadline that has passed is met at once, but not in a busy loop.
-            Duration::from_nanos(due.0.saturating_sub(now.0)).max(least)
-        })
+        let gaps = self.gap_at.map(|at| Boottime(at.0 + GAPS.as_nanos() as u64));
+        let deadlines = [self.next, self.join.deadline(now), self.directories.deadline(), gaps];
+        self.next = deadlines.into_iter().flatten().min();
+        let Some(next) = self.next else { return Duration::MAX };
+        // A deadline that has passed is met at once, but not in a busy loop, and not between events that come in a row.
+        let after = |at: Boottime, pause: Duration| at.0.saturating_add(pause.as_nanos() as u64);
+        let pause = if self.behind > BEHIND { after(self.heard, CAUGHT_UP) } else { 0 };
+        let at = next.0.max(after(self.ticked, TICK)).max(pause);
+        Duration::from_nanos(at.saturating_sub(now.0))
+    }
+
+    /// What was due is done.
+    fn ticked(&mut self) {
+        self.ticked = crate::probe::now();
+        self.behind = Duration::ZERO;
+        self.next = None;
     }
 
     fn gap(&mut self, what: GapKind, count: u64) {
+        self.gap_at.get_or_insert_with(crate::probe::now);
         match self.gaps.iter_mut().find(|(kind, _)| *kind == what) {
             Some((_, total)) => *total += count,
             None => self.gaps.push((what, count)),
