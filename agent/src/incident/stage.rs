@@ -44,8 +44,10 @@ const RECONNECT_AT_MOST: Duration = Duration::from_secs(2);
 const BEHIND: Duration = Duration::from_millis(10);
 /// How long after the stop what was seen may still be explained: containerd's event follows a request in milliseconds.
 const LAST: Duration = Duration::from_millis(200);
-/// The least time between two looks at what is due.
+/// The pause in what comes after which what is due is done: what explains it comes first.
 const TICK: Duration = Duration::from_millis(1);
+/// How long what is due waits for that pause at most.
+const OVERDUE: Duration = Duration::from_millis(500);
 /// How long gaps are collected before they are told.
 const GAPS: Duration = Duration::from_millis(100);
 /// The most that is taken of what is there already, before what is due is done.
@@ -256,18 +258,12 @@ impl Stage {
     ) -> Result<Events, StageError> {
         loop {
             let mut out = Vec::new();
-            let mut due = life.due();
-            if due.is_zero() {
-                // A busy socket brings something all the time: what is due is not to wait for a pause in that.
+            let due = life.due();
+            if life.is_overdue() {
+                // A busy socket brings something all the time: what is due is not to wait for ever for a pause in that.
                 self.catch_up(life, &mut events, &mut out).await?;
                 self.hand_on(std::mem::take(&mut out)).await;
-                due = life.due();
-                if due.is_zero() {
-                    self.tick(life).await;
-                    life.directories.learn(crate::probe::now());
-                    life.ticked();
-                    continue;
-                }
+                self.do_due(life).await;
             }
             tokio::select! {
                 biased;
@@ -279,10 +275,18 @@ impl Stage {
                         life.join.number(directory.number, directory.chain_id);
                     }
                 }
-                () = tokio::time::sleep(due), if due < Duration::MAX => {}
+                () = tokio::time::sleep(due), if due < Duration::MAX => self.do_due(life).await,
             }
             self.hand_on(out).await;
         }
+    }
+
+    async fn do_due(&mut self, life: &mut Life) {
+        self.tick(life).await;
+        life.directories.learn(crate::probe::now());
+        life.ticked = crate::probe::now();
+        life.behind = Duration::ZERO;
+        life.next = None;
     }
 
     /// Takes what is already there.
@@ -533,7 +537,7 @@ impl Stage {
 }
 
 impl Life {
-    /// How long nothing has to be done if nothing happens; zero: something is due.
+    /// How long nothing has to be done if nothing happens.
     fn due(&mut self) -> Duration {
         let now = crate::probe::now();
         let gaps = self.gap_at.map(|at| Boottime(at.0 + GAPS.as_nanos() as u64));
@@ -543,15 +547,14 @@ impl Life {
         // A deadline that has passed is met at once, but not in a busy loop, and not between events that come in a row.
         let after = |at: Boottime, pause: Duration| at.0.saturating_add(pause.as_nanos() as u64);
         let pause = if self.behind > BEHIND { after(self.heard, CAUGHT_UP) } else { 0 };
-        let at = next.0.max(after(self.ticked, TICK)).max(pause);
-        Duration::from_nanos(at.saturating_sub(now.0))
+        Duration::from_nanos(next.0.max(pause).saturating_sub(now.0)).max(TICK)
     }
 
-    /// What was due is done.
-    fn ticked(&mut self) {
-        self.ticked = crate::probe::now();
-        self.behind = Duration::ZERO;
-        self.next = None;
+    /// Whether what is due has waited long enough for a pause.
+    fn is_overdue(&self) -> bool {
+        let now = crate::probe::now();
+        let late = |at: Boottime| now.0.saturating_sub(at.0) > OVERDUE.as_nanos() as u64;
+        self.next.is_some_and(late) && late(self.ticked)
     }
 
     fn gap(&mut self, what: GapKind, count: u64) {
